@@ -1,0 +1,372 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * What lies in the shared zone, and where.  Pure: no nginx header.
+ *
+ *     header | intent | rows of the helper | per ring: ring header, rows |
+ *     chains | next[] of blocks | rings, page aligned | spill blocks
+ *
+ * Every worker can write every byte of the zone.  So each process keeps the
+ * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
+ * takes nothing from the zone that it has not checked.  No address is stored:
+ * the zone outlives the processes that mapped it.
+ */
+
+#ifndef _NGX_HTTP_LLM_CAPTURE_ZONE_H_INCLUDED_
+#define _NGX_HTTP_LLM_CAPTURE_ZONE_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdatomic.h>
+
+
+/* part of the zone's name: a newer layout never meets older memory */
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     1
+
+#define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
+#define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64
+/* the last row is shared by all templates beyond the table */
+#define NGX_HTTP_LLM_CAPTURE_ROWS       (NGX_HTTP_LLM_CAPTURE_TEMPLATES + 1)
+#define NGX_HTTP_LLM_CAPTURE_TEXT       256      /* bytes kept of a template */
+#define NGX_HTTP_LLM_CAPTURE_PATH       4096     /* bytes of a path with NUL */
+#define NGX_HTTP_LLM_CAPTURE_BATCH      512      /* records of one batch */
+#define NGX_HTTP_LLM_CAPTURE_BLOCK      16384    /* bytes of a spill block */
+#define NGX_HTTP_LLM_CAPTURE_CHAINS     4096     /* slow uploads moved, most */
+
+#define NGX_HTTP_LLM_CAPTURE_NONE       0xffffffffu
+
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD = 0,
+    NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD,
+    NGX_HTTP_LLM_CAPTURE_FORMATS
+} ngx_http_llm_capture_format_e;
+
+
+/*
+ * The terms of  seen = recorded + each reason + pending.  Up to bad_path they
+ * are counted by the worker before the first frame; what happens to a record
+ * after its BEGIN frame is counted by the helper alone, so that each counter
+ * word has one writer.  bytes and write_errors are no terms of the sum.
+ */
+
+#define NGX_HTTP_LLM_CAPTURE_COUNTERS(X)                                      \
+    X(seen)                                                                   \
+    X(unmatched)                                                              \
+    X(sampled_out)                                                            \
+    X(encoded)                                                                \
+    X(too_large)                                                              \
+    X(queue_full)                                                             \
+    X(unreadable)                                                             \
+    X(bad_path)                                                               \
+    X(aborted)                                                                \
+    X(invalid_json)                                                           \
+    X(invalid_utf8)                                                           \
+    X(invalid_number)                                                         \
+    X(invalid_depth)                                                          \
+    X(invalid_not_object)                                                     \
+    X(invalid_empty)                                                          \
+    X(invalid_no_messages)                                                    \
+    X(failed)                                                                 \
+    X(uncertain)                                                              \
+    X(lost)                                                                   \
+    X(recorded)                                                               \
+    X(bytes)                                                                  \
+    X(write_errors)
+
+#define NGX_HTTP_LLM_CAPTURE_ENUM(name)  NGX_HTTP_LLM_CAPTURE_C_##name,
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_COUNTERS(NGX_HTTP_LLM_CAPTURE_ENUM)
+    NGX_HTTP_LLM_CAPTURE_C_max
+} ngx_http_llm_capture_counter_e;
+
+/* the last term of the sum */
+#define NGX_HTTP_LLM_CAPTURE_C_last  NGX_HTTP_LLM_CAPTURE_C_recorded
+
+
+typedef struct {
+    _Atomic uint64_t          n[NGX_HTTP_LLM_CAPTURE_C_max];
+} ngx_http_llm_capture_row_t;
+
+
+/*
+ * A ring's words.  Each cache line has one writer:
+ *
+ *     line 0  producer  head, limit (shared with the helper by CAS), deciding
+ *     line 1  helper    tail, last id
+ *     line 2  owner     claimed by a worker's CAS 0 -> pid, zeroed by the
+ *                       helper alone; closed is set by the owner
+ *
+ * Positions: see ngx_http_llm_capture_ring.h.
+ */
+
+typedef struct {
+    _Alignas(64) _Atomic uint64_t  head;
+    /* row + 1 while a worker is between counting seen and what became of it */
+    _Atomic uint64_t               deciding;
+
+    _Alignas(64) _Atomic uint64_t  tail;
+    /* id of the newest BEGIN that the helper has met; ids are 1, 2, 3... */
+    _Atomic uint64_t               last_id;
+
+    _Alignas(64) _Atomic uint64_t  owner;
+    _Atomic uint64_t               closed;
+
+    /* bytes that may be touched: raised by the producer, lowered by helper */
+    _Alignas(64) _Atomic uint64_t  limit;
+} ngx_http_llm_capture_ring_hdr_t;
+
+
+/*
+ * A slow upload moved out of its ring (helper only).  bytes is published after
+ * the bytes stand in the blocks: what it does not count was not moved.
+ */
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_CHAIN_FREE = 0,
+    NGX_HTTP_LLM_CAPTURE_CHAIN_OPEN,
+    NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED
+} ngx_http_llm_capture_chain_e;
+
+typedef struct {
+    _Atomic uint32_t          state;
+    uint32_t                  ring;
+    uint64_t                  id;
+    _Atomic uint64_t          bytes;        /* of the body */
+    uint32_t                  extra;        /* BEGIN's extra before the body */
+    uint32_t                  first;        /* block */
+} ngx_http_llm_capture_chain_t;
+
+
+/* where a record of a batch begins; ts is the timestamp of its line, in ms */
+
+typedef struct {
+    uint32_t                  ring;
+    uint32_t                  chain;        /* NONE: still in the ring */
+    uint64_t                  pos;
+    uint64_t                  id;
+    uint64_t                  ts;
+} ngx_http_llm_capture_ref_t;
+
+
+/*
+ * What the helper is about to do, so that a successor finishes it once.
+ *
+ *     NONE     nothing under way
+ *     WRITING  [offset, offset + length) of the file is being appended; how
+ *              much of it arrived is found by comparing
+ *     COMMIT   the outcome is known: marks and counters are being set
+ */
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_INTENT_NONE = 0,
+    NGX_HTTP_LLM_CAPTURE_INTENT_WRITING,
+    NGX_HTTP_LLM_CAPTURE_INTENT_COMMIT
+} ngx_http_llm_capture_intent_e;
+
+typedef struct {
+    _Atomic uint32_t            state;
+    uint32_t                    row;
+    uint32_t                    nrefs;
+    uint32_t                    format;
+    /* WRITING */
+    uint64_t                    dev;
+    uint64_t                    ino;
+    uint64_t                    offset;
+    uint64_t                    length;
+    uint32_t                    path_len;
+    char                        path[NGX_HTTP_LLM_CAPTURE_PATH];
+    /* COMMIT: the helper's row as it must stand after */
+    uint64_t                    n[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_ref_t  refs[NGX_HTTP_LLM_CAPTURE_BATCH];
+} ngx_http_llm_capture_intent_t;
+
+
+/* append-only, written by the master alone */
+
+typedef struct {
+    uint64_t                  hash;         /* of (text, format) */
+    uint32_t                  format;
+    uint32_t                  len;
+    char                      text[NGX_HTTP_LLM_CAPTURE_TEXT];
+} ngx_http_llm_capture_template_t;
+
+
+typedef struct {
+    uint64_t                  magic;        /* set last, when all is laid out */
+    uint32_t                  layout;
+    uint32_t                  nrings;
+    uint64_t                  ring_size;
+
+    _Atomic uint32_t          ntemplates;
+    ngx_http_llm_capture_template_t
+                              templates[NGX_HTTP_LLM_CAPTURE_TEMPLATES];
+
+    /* the newest helper generation of this zone, written by the master */
+    _Alignas(64) _Atomic uint64_t  gen;
+    /* for the respawn back-off and for people, written by the helper */
+    _Alignas(64) _Atomic uint64_t  start_gen;
+    _Atomic uint64_t          start_ms;
+    _Atomic uint64_t          holder;       /* pid */
+    _Atomic uint64_t          gave_up;      /* the last drain hit its limit */
+
+    /* 1: the helper sleeps until the eventfd is written */
+    _Alignas(64) _Atomic uint32_t  asleep;
+} ngx_http_llm_capture_zone_hdr_t;
+
+
+/* the view of one process, in its own memory */
+
+typedef struct {
+    uint8_t                          *base;
+    size_t                            size;        /* bytes needed in all */
+
+    uint32_t                          nrings;
+    uint32_t                          nblocks;
+    size_t                            ring_size;   /* bytes, of pages */
+
+    /* offsets from base */
+    size_t                            intent;
+    size_t                            helper;      /* rows of the helper */
+    size_t                            rings;       /* ring headers */
+    size_t                            rows;        /* per ring */
+    size_t                            chains;
+    size_t                            next;        /* uint32_t per block */
+    size_t                            data;        /* ring memory */
+    size_t                            blocks;
+} ngx_http_llm_capture_zone_t;
+
+
+/*
+ * Lays out nrings rings that hold queue bytes together, and a spill arena of
+ * a third of that (a quarter of both).  page: bytes of a page.  base is left
+ * NULL.  Returns 0, or -1 if a ring would be smaller than a page.
+ */
+
+int ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
+    uint32_t nrings, uint64_t queue, size_t page);
+
+/* the first use of fresh (zeroed) memory; z->base is set by the caller */
+
+void ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z);
+
+/*
+ * The row of a template, appended if new; the shared row if the table is full.
+ * Called by the master only.
+ */
+
+uint32_t ngx_http_llm_capture_zone_template(ngx_http_llm_capture_zone_t *z,
+    const char *text, size_t len, uint32_t format);
+
+/* the row of a hash out of a frame; the shared row if there is none */
+
+uint32_t ngx_http_llm_capture_zone_row(ngx_http_llm_capture_zone_t *z,
+    uint64_t hash);
+
+uint64_t ngx_http_llm_capture_zone_hash(const char *text, size_t len,
+    uint32_t format);
+
+/* the sums over all rings and the helper, for one row */
+
+void ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z,
+    uint32_t row, uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
+
+/* seen minus every other term of a sum, never below 0 */
+
+uint64_t ngx_http_llm_capture_zone_pending(
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
+
+extern const char *const
+    ngx_http_llm_capture_counter_names[NGX_HTTP_LLM_CAPTURE_C_max];
+
+
+static inline ngx_http_llm_capture_zone_hdr_t *
+ngx_http_llm_capture_zone_hdr(const ngx_http_llm_capture_zone_t *z)
+{
+    return (ngx_http_llm_capture_zone_hdr_t *) z->base;
+}
+
+
+static inline ngx_http_llm_capture_intent_t *
+ngx_http_llm_capture_zone_intent(const ngx_http_llm_capture_zone_t *z)
+{
+    return (ngx_http_llm_capture_intent_t *) (z->base + z->intent);
+}
+
+
+static inline ngx_http_llm_capture_ring_hdr_t *
+ngx_http_llm_capture_zone_ring(const ngx_http_llm_capture_zone_t *z,
+    uint32_t ring)
+{
+    return (ngx_http_llm_capture_ring_hdr_t *) (z->base + z->rings) + ring;
+}
+
+
+static inline uint8_t *
+ngx_http_llm_capture_zone_data(const ngx_http_llm_capture_zone_t *z,
+    uint32_t ring)
+{
+    return z->base + z->data + ring * z->ring_size;
+}
+
+
+static inline ngx_http_llm_capture_row_t *
+ngx_http_llm_capture_zone_rows(const ngx_http_llm_capture_zone_t *z,
+    uint32_t ring)
+{
+    return (ngx_http_llm_capture_row_t *) (z->base + z->rows)
+           + (size_t) ring * NGX_HTTP_LLM_CAPTURE_ROWS;
+}
+
+
+static inline ngx_http_llm_capture_row_t *
+ngx_http_llm_capture_zone_helper(const ngx_http_llm_capture_zone_t *z)
+{
+    return (ngx_http_llm_capture_row_t *) (z->base + z->helper);
+}
+
+
+static inline ngx_http_llm_capture_chain_t *
+ngx_http_llm_capture_zone_chain(const ngx_http_llm_capture_zone_t *z,
+    uint32_t chain)
+{
+    return (ngx_http_llm_capture_chain_t *) (z->base + z->chains) + chain;
+}
+
+
+static inline uint8_t *
+ngx_http_llm_capture_zone_block(const ngx_http_llm_capture_zone_t *z,
+    uint32_t block)
+{
+    return z->base + z->blocks
+           + (size_t) block * NGX_HTTP_LLM_CAPTURE_BLOCK;
+}
+
+
+static inline _Atomic uint32_t *
+ngx_http_llm_capture_zone_next(const ngx_http_llm_capture_zone_t *z,
+    uint32_t block)
+{
+    return (_Atomic uint32_t *) (z->base + z->next) + block;
+}
+
+
+/* a counter has one writer: no locked instruction is needed */
+
+static inline void
+ngx_http_llm_capture_count(ngx_http_llm_capture_row_t *row,
+    ngx_http_llm_capture_counter_e c, uint64_t n)
+{
+    atomic_store_explicit(&row->n[c],
+                          atomic_load_explicit(&row->n[c],
+                                               memory_order_relaxed) + n,
+                          memory_order_release);
+}
+
+
+#endif /* _NGX_HTTP_LLM_CAPTURE_ZONE_H_INCLUDED_ */

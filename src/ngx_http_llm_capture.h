@@ -1,0 +1,188 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * The map of the glue: what nginx sees of the module, grouped by file.  The
+ * pure half (zone, ring, record, spill, drain, scan, writer, args, path,
+ * sample) has headers of its own and knows nothing of nginx.
+ */
+
+#ifndef _NGX_HTTP_LLM_CAPTURE_H_INCLUDED_
+#define _NGX_HTTP_LLM_CAPTURE_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#define PCRE2_CODE_UNIT_WIDTH  8
+#include <pcre2.h>
+
+#include "ngx_http_llm_capture_zone.h"
+
+
+#define NGX_HTTP_LLM_CAPTURE_OFF    0
+#define NGX_HTTP_LLM_CAPTURE_ON     1
+#define NGX_HTTP_LLM_CAPTURE_VAR    2
+
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_CHAT = 0,
+    NGX_HTTP_LLM_CAPTURE_COMPLETIONS,
+    NGX_HTTP_LLM_CAPTURE_RESPONSES,
+    NGX_HTTP_LLM_CAPTURE_MESSAGES,
+    NGX_HTTP_LLM_CAPTURE_EMBEDDINGS,
+    NGX_HTTP_LLM_CAPTURE_OTHER
+} ngx_http_llm_capture_endpoint_e;
+
+
+/* the http block */
+
+typedef struct {
+    size_t                         max_queue;       /* UNSET: auto */
+    ngx_msec_t                     drain_timeout;
+    ngx_str_t                      args;
+    ngx_str_t                      args_file;
+
+    /* of ngx_http_llm_capture_loc_conf_t *, those that can capture */
+    ngx_array_t                    destinations;
+    size_t                         largest;         /* of max_request_bytes */
+
+    /* where to say that the queue is too small */
+    u_char                        *file;
+    ngx_uint_t                     line;
+
+    ngx_shm_zone_t                *shm_zone;        /* NULL: nothing captures */
+    ngx_http_llm_capture_zone_t    zone;            /* base: after init */
+    ngx_uint_t                     lock;            /* the zone's first byte */
+    uint64_t                       gen;             /* of the helper */
+} ngx_http_llm_capture_main_conf_t;
+
+
+/* a piece of a path behind its last slash */
+
+typedef struct {
+    ngx_str_t                      literal;         /* data NULL: a value */
+    ngx_http_complex_value_t       value;
+} ngx_http_llm_capture_part_t;
+
+
+typedef struct {
+    ngx_uint_t                     enable;          /* OFF, ON, VAR */
+    ngx_http_complex_value_t      *enable_value;
+
+    ngx_str_t                      path;            /* full, as configured */
+    ngx_array_t                   *parts;           /* NULL: no variables */
+    size_t                         base_len;        /* with the last slash */
+
+    ngx_uint_t                     format;
+    size_t                         max_request_bytes;
+    uint64_t                       sample;          /* of 2^32: kept below */
+
+    ngx_str_t                      pattern;
+    pcre2_code                    *regex;
+
+    uint64_t                       hash;            /* of (path, format) */
+    ngx_uint_t                     row;             /* set by init_module */
+} ngx_http_llm_capture_loc_conf_t;
+
+
+/* what became of a request; found again through a pool cleanup */
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_S_OFF = 0,
+    NGX_HTTP_LLM_CAPTURE_S_OPEN,            /* body under way */
+    NGX_HTTP_LLM_CAPTURE_S_QUEUED,
+    NGX_HTTP_LLM_CAPTURE_S_REFUSED          /* reason says why */
+} ngx_http_llm_capture_state_e;
+
+typedef struct {
+    ngx_http_request_t            *request;
+    ngx_http_llm_capture_loc_conf_t
+                                  *conf;            /* that decided */
+    ngx_http_llm_capture_state_e   state;
+    ngx_http_llm_capture_counter_e reason;
+    uint64_t                       id;
+    uint64_t                       bytes;           /* of the body so far */
+} ngx_http_llm_capture_ctx_t;
+
+
+/* ngx_http_llm_capture_module.c */
+
+extern ngx_module_t  ngx_http_llm_capture_module;
+extern ngx_module_t  ngx_http_llm_capture_core_module;
+
+/* the main conf of a cycle, NULL if nothing captures there */
+ngx_http_llm_capture_main_conf_t *ngx_http_llm_capture_main_conf(
+    ngx_cycle_t *cycle);
+
+
+/* src/ngx_http_llm_capture_filter.c */
+
+ngx_int_t ngx_http_llm_capture_filter_init(ngx_conf_t *cf);
+
+/* the request's ctx, over internal redirects too; NULL: not decided */
+ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_get_ctx(
+    ngx_http_request_t *r);
+
+/* the decoded, normalised path the client asked for; empty data: no memory */
+ngx_str_t ngx_http_llm_capture_uri(ngx_http_request_t *r);
+
+ngx_http_llm_capture_endpoint_e ngx_http_llm_capture_endpoint(ngx_str_t *uri);
+
+
+/* src/ngx_http_llm_capture_worker.c */
+
+/* called by init_process and exit_process of the module */
+ngx_int_t ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle);
+void ngx_http_llm_capture_worker_exit(ngx_cycle_t *cycle);
+
+
+/* src/ngx_http_llm_capture_shm.c */
+
+/* adds the zone while parsing, with a name and a size still to come */
+ngx_int_t ngx_http_llm_capture_shm_add(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+/* init_conf of the core module: sums are checked, name and size are set */
+char *ngx_http_llm_capture_shm_size(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+
+/* src/ngx_http_llm_capture_spawn.c */
+
+/*
+ * The core configuration as laid out in the running nginx, NULL if unknown.
+ * Only worker_processes, user, group and username may be read through it.
+ */
+ngx_core_conf_t *ngx_http_llm_capture_core_conf(ngx_cycle_t *cycle);
+
+ngx_int_t ngx_http_llm_capture_init_module(ngx_cycle_t *cycle);
+void ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle);
+
+/*
+ * The memfd of byte locks (the byte of a ring is mcf->lock + 1 + ring, that of
+ * the helper mcf->lock) and the eventfd that wakes the helper; -1: none yet.
+ */
+extern int  ngx_http_llm_capture_lock_fd;
+extern int  ngx_http_llm_capture_wake_fd;
+
+
+/* src/ngx_http_llm_capture_helper.c */
+
+void ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data);
+
+/* what a dead helper left, drained by a last child within the limit */
+void ngx_http_llm_capture_helper_last(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+/* master_process off: the single process drains by a timer; called by the
+ * worker after it published something */
+ngx_int_t ngx_http_llm_capture_single_init(ngx_cycle_t *cycle);
+void ngx_http_llm_capture_single_wake(void);
+void ngx_http_llm_capture_single_exit(ngx_cycle_t *cycle);
+
+
+#endif /* _NGX_HTTP_LLM_CAPTURE_H_INCLUDED_ */

@@ -214,6 +214,7 @@ typedef struct {
     _Atomic uint64_t          start_ms;
     _Atomic uint64_t          holder;       /* pid */
     _Atomic uint64_t          gave_up;      /* the last drain hit its limit */
+    _Atomic uint64_t          quit_ms;      /* first signal to leave, 0: none */
 
     /* 1: the helper sleeps until the eventfd is written */
     _Alignas(64) _Atomic uint32_t  asleep;

@@ -95,30 +95,32 @@ typedef struct {
 
 
 /*
- * A ring's words.  Each cache line has one writer:
+ * A ring's words, each with one writer, each writer on a line of its own:
  *
- *     line 0  producer  head, limit (shared with the helper by CAS), deciding
- *     line 1  helper    tail, last id
- *     line 2  owner     claimed by a worker's CAS 0 -> pid, zeroed by the
- *                       helper alone; closed is set by the owner
+ *     line 0   producer   head       end of what is published
+ *                         want       units it may be writing up to
+ *                         deciding   row + 1 while it stands between counting
+ *                                    seen and what became of the request
+ *     line 1   helper     tail       end of what is finished
+ *                         punch      units from where pages are given back
+ *                         last_id    newest BEGIN met; ids are 1, 2, 3...
+ *     line 2   owner      claimed by a worker's CAS 0 -> pid, zeroed by the
+ *                         helper alone; closed is set by the owner
  *
- * Positions: see ngx_http_llm_capture_ring.h.
+ * Positions and units: see ngx_http_llm_capture_ring.h.
  */
 
 typedef struct {
     _Alignas(64) _Atomic uint64_t  head;
-    /* row + 1 while a worker is between counting seen and what became of it */
+    _Atomic uint64_t               want;
     _Atomic uint64_t               deciding;
 
     _Alignas(64) _Atomic uint64_t  tail;
-    /* id of the newest BEGIN that the helper has met; ids are 1, 2, 3... */
+    _Atomic uint64_t               punch;       /* 0: none under way */
     _Atomic uint64_t               last_id;
 
     _Alignas(64) _Atomic uint64_t  owner;
     _Atomic uint64_t               closed;
-
-    /* bytes that may be touched: raised by the producer, lowered by helper */
-    _Alignas(64) _Atomic uint64_t  limit;
 } ngx_http_llm_capture_ring_hdr_t;
 
 

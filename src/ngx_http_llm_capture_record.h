@@ -1,0 +1,80 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * A record is a request body on its way: BEGIN (who, when, where to), DATA,
+ * END or ABORT, as frames of a ring.  A body that comes in one call is one
+ * frame.  Here they are made and taken apart; see the ring for the frames.
+ *
+ *     | frame header | begin, path (BEGIN only) | bytes of the body | fill |
+ */
+
+#ifndef _NGX_HTTP_LLM_CAPTURE_RECORD_H_INCLUDED_
+#define _NGX_HTTP_LLM_CAPTURE_RECORD_H_INCLUDED_
+
+
+#include <sys/uio.h>
+
+#include "ngx_http_llm_capture_ring.h"
+
+
+/* what a BEGIN adds, followed by path_len bytes of the path, without NUL */
+
+typedef struct {
+    uint64_t                      wall;       /* arrival, ms since 1970 */
+    uint64_t                      mono;       /* arrival, CLOCK_MONOTONIC ms */
+    uint64_t                      hash;       /* of the template */
+    uint16_t                      path_len;
+    uint8_t                       format;
+    uint8_t                       endpoint;
+    uint32_t                      reserved;
+} ngx_http_llm_capture_begin_t;
+
+
+/* a record being put into a ring */
+
+typedef struct {
+    uint64_t                      id;
+    uint64_t                      off;        /* bytes put so far */
+    ngx_http_llm_capture_begin_t  begin;
+    const char                   *path;
+    unsigned                      begun:1;    /* its BEGIN stands in the ring */
+} ngx_http_llm_capture_record_t;
+
+
+/*
+ * Copies n buffers behind what was put before; flags: END or 0.  The first put
+ * makes the BEGIN, and counts the upload as in flight until END or abort.
+ * Returns 0.  Returns -1 if the ring is full: if the record has begun, it must
+ * be aborted, else nothing of it is there.  Call publish afterwards.
+ */
+
+int ngx_http_llm_capture_record_put(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_record_t *rec, const struct iovec *iov, unsigned n,
+    unsigned flags);
+
+/* why: the counter it ends under; always fits.  The record has begun. */
+
+void ngx_http_llm_capture_record_abort(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_record_t *rec, ngx_http_llm_capture_counter_e why);
+
+/* bytes a body of len bytes takes in a ring if it comes in `calls` calls */
+
+size_t ngx_http_llm_capture_record_size(size_t len, size_t path_len,
+    size_t calls);
+
+/*
+ * Takes a checked frame apart: `at` is where it stands, f the private copy of
+ * its header.  Sets *body to where its bytes begin, from `at`; for a BEGIN
+ * fills *begin (a copy) and *path (still in the ring: copy it).  Returns 0, or
+ * -1 if it is not what it says.
+ */
+
+int ngx_http_llm_capture_record_parse(const uint8_t *at,
+    const ngx_http_llm_capture_frame_t *f, ngx_http_llm_capture_begin_t *begin,
+    const char **path, uint32_t *body);
+
+
+#endif /* _NGX_HTTP_LLM_CAPTURE_RECORD_H_INCLUDED_ */

@@ -1,0 +1,383 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ngx_http_llm_capture_ring.h"
+
+
+#define lap_of(pos)  ((uint32_t) ((pos) >> 32))
+#define off_of(pos)  ((uint32_t) (pos))
+
+#define NGX_HTTP_LLM_CAPTURE_U_FLOOR                                          \
+    (NGX_HTTP_LLM_CAPTURE_FLOOR / NGX_HTTP_LLM_CAPTURE_UNIT)
+#define NGX_HTTP_LLM_CAPTURE_U_WINDOW                                         \
+    (NGX_HTTP_LLM_CAPTURE_WINDOW / NGX_HTTP_LLM_CAPTURE_UNIT)
+
+
+/* the free units: where head stands, and where a jump would lead */
+
+typedef struct {
+    uint32_t                          here;
+    uint32_t                          there;
+    uint32_t                          target;
+    uint32_t                          tail;    /* its offset */
+    unsigned                          front:1; /* the jump goes to the front */
+} ngx_http_llm_capture_space_t;
+
+
+void
+ngx_http_llm_capture_ring_open(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_ring_hdr_t *hdr, uint8_t *data, size_t size)
+{
+    uint64_t  head;
+
+    memset(p, 0, sizeof(ngx_http_llm_capture_ring_t));
+
+    head = atomic_load_explicit(&hdr->head, memory_order_relaxed);
+
+    p->hdr = hdr;
+    p->data = data;
+    p->size = (uint32_t) (size / NGX_HTTP_LLM_CAPTURE_UNIT);
+    p->lap = lap_of(head);
+    p->off = off_of(head);
+    p->want = (uint32_t) atomic_load_explicit(&hdr->want,
+                                              memory_order_relaxed);
+}
+
+
+static void
+ngx_http_llm_capture_ring_space(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_space_t *s)
+{
+    uint64_t  tail;
+
+    tail = atomic_load_explicit(&p->hdr->tail, memory_order_acquire);
+
+    s->tail = off_of(tail);
+    s->target = 0;
+    s->front = 0;
+    s->here = 0;
+    s->there = 0;
+
+    if (lap_of(tail) == p->lap) {
+
+        /* the last unit before the tail is kept for a jump from there */
+
+        s->here = p->size - p->off;
+        s->there = s->tail ? s->tail - 1 : 0;
+        s->front = 1;
+
+    } else if (lap_of(tail) + 1 != p->lap) {
+        return;
+
+    } else if (p->behind) {
+        s->here = p->size - p->off;
+
+    } else {
+        s->here = s->tail > p->off ? s->tail - p->off - 1 : 0;
+        s->there = p->size - p->end;
+        s->target = p->end;
+    }
+}
+
+
+static void
+ngx_http_llm_capture_ring_jump(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_space_t *s)
+{
+    ngx_http_llm_capture_frame_t  *f;
+
+    /* at the very end of the memory the jump to the front goes without saying */
+
+    if (p->off < p->size) {
+        f = (ngx_http_llm_capture_frame_t *)
+                (p->data + (size_t) p->off * NGX_HTTP_LLM_CAPTURE_UNIT);
+
+        memset(f, 0, sizeof(ngx_http_llm_capture_frame_t));
+        f->size = NGX_HTTP_LLM_CAPTURE_UNIT;
+        f->flags = NGX_HTTP_LLM_CAPTURE_JUMP;
+        f->off = s->target;
+
+        p->off++;
+    }
+
+    if (s->front) {
+        p->end = p->off;
+        p->behind = 0;
+        p->lap++;
+        p->off = 0;
+        return;
+    }
+
+    p->behind = 1;
+    p->off = s->target;
+}
+
+
+/*
+ * May units up to `want` be written?  Not while the helper gives back pages
+ * below that.  Producer: want, then punch; helper: punch, then want: one of
+ * both sees the other.  Below the floor nothing is ever given back.
+ */
+
+static int
+ngx_http_llm_capture_ring_touch(ngx_http_llm_capture_ring_t *p, uint32_t want)
+{
+    uint64_t  punch;
+
+    if (want <= NGX_HTTP_LLM_CAPTURE_U_FLOOR
+        && p->want <= NGX_HTTP_LLM_CAPTURE_U_FLOOR)
+    {
+        return 1;
+    }
+
+    if (want != p->want) {
+        p->want = want;
+        atomic_store_explicit(&p->hdr->want, want, memory_order_seq_cst);
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+
+    punch = atomic_load_explicit(&p->hdr->punch, memory_order_seq_cst);
+
+    return punch == 0 || want <= punch;
+}
+
+
+/* the highest unit that n units at off, and all ENDs after them, may need */
+
+static uint32_t
+ngx_http_llm_capture_ring_reach(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_space_t *s, uint32_t n)
+{
+    uint32_t  reach, last;
+
+    if (s->front || p->behind) {
+        reach = p->off + n + p->inflight + 1;
+        last = s->tail;
+
+    } else {
+        reach = p->off + n;
+        last = s->here - n >= p->inflight ? p->end : p->end + p->inflight;
+    }
+
+    if (reach < last) {
+        reach = last;
+    }
+
+    return reach < p->size ? reach : p->size;
+}
+
+
+static uint32_t
+ngx_http_llm_capture_ring_fit(ngx_http_llm_capture_ring_t *p,
+    ngx_http_llm_capture_space_t *s, uint32_t min, uint32_t n)
+{
+    uint64_t  all;
+
+    all = (uint64_t) s->here + s->there;
+
+    if (s->here >= n) {
+        return all >= (uint64_t) n + p->inflight ? n : 0;
+    }
+
+    if (s->here >= min && all >= (uint64_t) n + 1 + p->inflight) {
+        return s->here;
+    }
+
+    return 0;
+}
+
+
+ngx_http_llm_capture_frame_t *
+ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
+    size_t want, size_t *got)
+{
+    uint32_t                       n, least, fit;
+    ngx_http_llm_capture_space_t   s;
+    ngx_http_llm_capture_frame_t  *f;
+
+    n = ngx_http_llm_capture_units(want);
+    least = ngx_http_llm_capture_units(min);
+
+    ngx_http_llm_capture_ring_space(p, &s);
+
+    if (s.front && p->off >= NGX_HTTP_LLM_CAPTURE_U_WINDOW
+        && s.tail >= p->off / 2 && s.there >= n + p->inflight)
+    {
+        /* the front is warm and free, and at least half of what was used */
+
+        ngx_http_llm_capture_ring_jump(p, &s);
+        ngx_http_llm_capture_ring_space(p, &s);
+    }
+
+    fit = ngx_http_llm_capture_ring_fit(p, &s, least, n);
+
+    if (fit == 0) {
+
+        if (s.there < (uint64_t) n + p->inflight) {
+            return NULL;
+        }
+
+        ngx_http_llm_capture_ring_jump(p, &s);
+        ngx_http_llm_capture_ring_space(p, &s);
+
+        fit = ngx_http_llm_capture_ring_fit(p, &s, least, n);
+
+        if (fit == 0) {
+            return NULL;
+        }
+    }
+
+    if (!ngx_http_llm_capture_ring_touch(p,
+            ngx_http_llm_capture_ring_reach(p, &s, fit)))
+    {
+        return NULL;
+    }
+
+    f = (ngx_http_llm_capture_frame_t *)
+            (p->data + (size_t) p->off * NGX_HTTP_LLM_CAPTURE_UNIT);
+
+    p->off += fit;
+    *got = (size_t) fit * NGX_HTTP_LLM_CAPTURE_UNIT;
+
+    return f;
+}
+
+
+size_t
+ngx_http_llm_capture_ring_room(ngx_http_llm_capture_ring_t *p)
+{
+    uint64_t                      all;
+    ngx_http_llm_capture_space_t  s;
+
+    ngx_http_llm_capture_ring_space(p, &s);
+
+    all = (uint64_t) s.here + s.there;
+
+    return all > p->inflight
+           ? (size_t) (all - p->inflight) * NGX_HTTP_LLM_CAPTURE_UNIT : 0;
+}
+
+
+size_t
+ngx_http_llm_capture_ring_used(ngx_http_llm_capture_ring_t *p)
+{
+    ngx_http_llm_capture_space_t  s;
+
+    ngx_http_llm_capture_ring_space(p, &s);
+
+    return ((size_t) p->size - s.here - s.there) * NGX_HTTP_LLM_CAPTURE_UNIT;
+}
+
+
+void
+ngx_http_llm_capture_ring_publish(ngx_http_llm_capture_ring_t *p)
+{
+    atomic_store_explicit(&p->hdr->head,
+                          ngx_http_llm_capture_pos(p->lap, p->off),
+                          memory_order_release);
+}
+
+
+int
+ngx_http_llm_capture_ring_read(ngx_http_llm_capture_reader_t *r,
+    uint64_t head, ngx_http_llm_capture_frame_t *f, size_t *at)
+{
+    uint32_t  units, last;
+
+    if (head == ngx_http_llm_capture_pos(r->lap, r->off)) {
+        return 0;
+    }
+
+    if (off_of(head) > r->size) {
+        return -1;
+    }
+
+    if (r->off == r->size) {
+        r->lap++;
+        r->off = 0;
+
+        if (head == ngx_http_llm_capture_pos(r->lap, 0)) {
+            return 0;
+        }
+    }
+
+    if (lap_of(head) == r->lap) {
+        last = off_of(head);
+
+    } else if (lap_of(head) == r->lap + 1) {
+        last = r->size;
+
+    } else {
+        return -1;
+    }
+
+    if (r->off >= last) {
+        return -1;
+    }
+
+    *at = (size_t) r->off * NGX_HTTP_LLM_CAPTURE_UNIT;
+    memcpy(f, r->data + *at, sizeof(ngx_http_llm_capture_frame_t));
+
+    units = f->size / NGX_HTTP_LLM_CAPTURE_UNIT;
+
+    if (units == 0 || f->size % NGX_HTTP_LLM_CAPTURE_UNIT
+        || units > last - r->off
+        || f->len > f->size - sizeof(ngx_http_llm_capture_frame_t))
+    {
+        return -1;
+    }
+
+    if (!(f->flags & NGX_HTTP_LLM_CAPTURE_JUMP)) {
+        r->off += units;
+        return 1;
+    }
+
+    if (f->off == 0 && lap_of(head) == r->lap + 1) {
+        r->lap++;
+        r->off = 0;
+        return 1;
+    }
+
+    if (f->off > r->off && f->off <= last) {
+        r->off = (uint32_t) f->off;
+        return 1;
+    }
+
+    return -1;
+}
+
+
+int
+ngx_http_llm_capture_ring_punch(ngx_http_llm_capture_ring_hdr_t *hdr,
+    uint8_t *data, size_t from, size_t to)
+{
+    int  rc;
+
+    if (from < NGX_HTTP_LLM_CAPTURE_FLOOR || from >= to) {
+        return 0;
+    }
+
+    atomic_store_explicit(&hdr->punch, from / NGX_HTTP_LLM_CAPTURE_UNIT,
+                          memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst);
+
+    rc = 0;
+
+    if (atomic_load_explicit(&hdr->want, memory_order_seq_cst)
+        <= from / NGX_HTTP_LLM_CAPTURE_UNIT)
+    {
+        rc = madvise(data + from, to - from, MADV_REMOVE) == 0 ? 1 : -1;
+    }
+
+    atomic_store_explicit(&hdr->punch, 0, memory_order_release);
+
+    return rc;
+}

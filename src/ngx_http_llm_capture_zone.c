@@ -50,8 +50,8 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
     z->helper = z->intent + line(sizeof(ngx_http_llm_capture_intent_t));
     z->rings = z->helper + rows;
     z->rows = z->rings + nrings * sizeof(ngx_http_llm_capture_ring_hdr_t);
-    z->chains = z->rows + nrings * NGX_HTTP_LLM_CAPTURE_ROWS
-                          * sizeof(ngx_http_llm_capture_row_t);
+    z->chains = z->rows + (nrings + 1) * NGX_HTTP_LLM_CAPTURE_ROWS
+                                * sizeof(ngx_http_llm_capture_row_t);
     z->next = z->chains + line(NGX_HTTP_LLM_CAPTURE_CHAINS
                                * sizeof(ngx_http_llm_capture_chain_t));
     z->data = align(z->next + z->nblocks * sizeof(uint32_t), page);
@@ -185,7 +185,7 @@ ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z, uint32_t row,
     ngx_http_llm_capture_zone_add(ngx_http_llm_capture_zone_helper(z) + row,
                                   sum);
 
-    for (i = 0; i < z->nrings; i++) {
+    for (i = 0; i <= z->nrings; i++) {
         ngx_http_llm_capture_zone_add(ngx_http_llm_capture_zone_rows(z, i)
                                       + row, sum);
     }

@@ -6,8 +6,9 @@
 /*
  * What lies in the shared zone, and where.  Pure: no nginx header.
  *
- *     header | intent | rows of the helper | per ring: ring header, rows |
- *     chains | next[] of blocks | rings, page aligned | spill blocks
+ *     header | intent | rows of the helper | ring headers | rows per ring,
+ *     and one for workers that found no ring | chains | next[] of blocks |
+ *     rings, page aligned | spill blocks
  *
  * Every worker can write every byte of the zone.  So each process keeps the
  * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
@@ -237,7 +238,7 @@ typedef struct {
     size_t                            intent;
     size_t                            helper;      /* rows of the helper */
     size_t                            rings;       /* ring headers */
-    size_t                            rows;        /* per ring */
+    size_t                            rows;        /* nrings + 1 of them */
     size_t                            chains;
     size_t                            next;        /* uint32_t per block */
     size_t                            data;        /* ring memory */
@@ -274,7 +275,7 @@ uint32_t ngx_http_llm_capture_zone_row(ngx_http_llm_capture_zone_t *z,
 uint64_t ngx_http_llm_capture_zone_hash(const char *text, size_t len,
     uint32_t format);
 
-/* the sums over all rings and the helper, for one row */
+/* the sums over the helper, all rings and the rest, for one row */
 
 void ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z,
     uint32_t row, uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
@@ -359,7 +360,10 @@ ngx_http_llm_capture_zone_next(const ngx_http_llm_capture_zone_t *z,
 }
 
 
-/* a counter has one writer: no locked instruction is needed */
+/*
+ * A counter has one writer: no locked instruction is needed.  The rows behind
+ * those of the last ring have many, and are counted by _shared.
+ */
 
 static inline void
 ngx_http_llm_capture_count(ngx_http_llm_capture_row_t *row,
@@ -369,6 +373,14 @@ ngx_http_llm_capture_count(ngx_http_llm_capture_row_t *row,
                           atomic_load_explicit(&row->n[c],
                                                memory_order_relaxed) + n,
                           memory_order_release);
+}
+
+
+static inline void
+ngx_http_llm_capture_count_shared(ngx_http_llm_capture_row_t *row,
+    ngx_http_llm_capture_counter_e c, uint64_t n)
+{
+    atomic_fetch_add_explicit(&row->n[c], n, memory_order_relaxed);
 }
 
 

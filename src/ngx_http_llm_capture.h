@@ -21,6 +21,7 @@
 #include <pcre2.h>
 
 #include "ngx_http_llm_capture_zone.h"
+#include "ngx_http_llm_capture_record.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_OFF    0
@@ -104,8 +105,7 @@ typedef struct {
                                   *conf;            /* that decided */
     ngx_http_llm_capture_state_e   state;
     ngx_http_llm_capture_counter_e reason;
-    uint64_t                       id;
-    uint64_t                       bytes;           /* of the body so far */
+    ngx_http_llm_capture_record_t  record;
 } ngx_http_llm_capture_ctx_t;
 
 
@@ -138,6 +138,27 @@ ngx_http_llm_capture_endpoint_e ngx_http_llm_capture_endpoint(ngx_str_t *uri);
 /* called by init_process and exit_process of the module */
 ngx_int_t ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle);
 void ngx_http_llm_capture_worker_exit(ngx_cycle_t *cycle);
+
+/* counts a request as seen; refuse() or a BEGIN must follow in the same call */
+void ngx_http_llm_capture_seen(ngx_uint_t row);
+void ngx_http_llm_capture_refuse(ngx_uint_t row,
+    ngx_http_llm_capture_counter_e why);
+
+/* keeps below `sample` of 2^32 */
+ngx_uint_t ngx_http_llm_capture_sampled(uint64_t sample);
+
+/* is there room for a body of len bytes? */
+ngx_uint_t ngx_http_llm_capture_room(size_t len);
+
+/*
+ * A piece of the body into the ring, flags: END or 0; the first one begins the
+ * record.  NGX_DECLINED: the ring is full; a record that had begun is aborted,
+ * one that had not is still to be refused.
+ */
+ngx_int_t ngx_http_llm_capture_put(ngx_http_llm_capture_record_t *rec,
+    struct iovec *iov, ngx_uint_t n, ngx_uint_t flags);
+void ngx_http_llm_capture_abort(ngx_http_llm_capture_record_t *rec,
+    ngx_http_llm_capture_counter_e why);
 
 
 /* src/ngx_http_llm_capture_shm.c */

@@ -1,0 +1,443 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * A worker's hold on the zone: it claims a ring at the first request it sees,
+ * counts in that ring's rows, puts bodies in, wakes the helper, and gives the
+ * ring back when it shuts down and no upload is in flight.  Nothing here
+ * blocks, waits or allocates.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+
+#include "ngx_http_llm_capture.h"
+#include "ngx_http_llm_capture_sample.h"
+
+
+/* ms between two wake-ups for the sake of a warning about one reason */
+#define NGX_HTTP_LLM_CAPTURE_TELL  60000
+
+
+typedef struct {
+    ngx_http_llm_capture_main_conf_t  *mcf;         /* NULL: no capture */
+
+    ngx_uint_t                         n;           /* the ring claimed */
+    ngx_http_llm_capture_ring_t        ring;
+    ngx_http_llm_capture_row_t        *rows;
+    uint64_t                           id;          /* of the next BEGIN */
+
+    ngx_http_llm_capture_sample_t      sample;
+    ngx_connection_t                  *idle;        /* told of the shutdown */
+    ngx_msec_t                         told[NGX_HTTP_LLM_CAPTURE_C_max];
+
+    unsigned                           claimed:1;
+    unsigned                           closing:1;
+} ngx_http_llm_capture_worker_t;
+
+
+static ngx_int_t ngx_http_llm_capture_claim(void);
+static ngx_int_t ngx_http_llm_capture_lock(ngx_uint_t n, int type);
+static void ngx_http_llm_capture_release(void);
+static void ngx_http_llm_capture_wake(void);
+static void ngx_http_llm_capture_watch_shutdown(ngx_cycle_t *cycle);
+static void ngx_http_llm_capture_shutdown(ngx_event_t *ev);
+
+
+static ngx_http_llm_capture_worker_t  worker;
+
+
+ngx_int_t
+ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
+{
+    uint64_t                           seed[4];
+    ngx_http_llm_capture_main_conf_t  *mcf;
+
+    ngx_memzero(&worker, sizeof(ngx_http_llm_capture_worker_t));
+
+    /* cache manager, cache loader and foreign helpers come here as well */
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    mcf = ngx_http_llm_capture_main_conf(cycle);
+
+    if (mcf == NULL) {
+        return NGX_OK;
+    }
+
+    /* seeds differ between workers, pods and respawns */
+
+    if (getrandom(seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed)) {
+        seed[0] = (uint64_t) ngx_pid;
+        seed[1] = (uint64_t) ngx_current_msec;
+        seed[2] = (uint64_t) ngx_random();
+        seed[3] = (uint64_t) (uintptr_t) &seed;
+    }
+
+    ngx_http_llm_capture_sample_init(&worker.sample, seed);
+
+    worker.mcf = mcf;
+
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        return ngx_http_llm_capture_single_init(cycle);
+    }
+
+    ngx_http_llm_capture_watch_shutdown(cycle);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_llm_capture_worker_exit(ngx_cycle_t *cycle)
+{
+    ngx_http_llm_capture_ring_hdr_t  *hdr;
+
+    if (worker.mcf == NULL) {
+        return;
+    }
+
+    /*
+     * What is still in flight here will not go on: the helper aborts it.  The
+     * lock goes with the process.
+     */
+
+    if (worker.claimed) {
+        hdr = worker.ring.hdr;
+        atomic_store_explicit(&hdr->closed, 1, memory_order_release);
+        ngx_http_llm_capture_wake();
+    }
+
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        ngx_http_llm_capture_single_exit(cycle);
+    }
+
+    worker.mcf = NULL;
+}
+
+
+void
+ngx_http_llm_capture_seen(ngx_uint_t row)
+{
+    ngx_http_llm_capture_row_t  *rows;
+
+    if (worker.claimed || ngx_http_llm_capture_claim() == NGX_OK) {
+
+        /* should the worker die from here on, the helper mends the sum */
+
+        atomic_store_explicit(&worker.ring.hdr->deciding, row + 1,
+                              memory_order_release);
+        ngx_http_llm_capture_count(worker.rows + row,
+                                   NGX_HTTP_LLM_CAPTURE_C_seen, 1);
+        return;
+    }
+
+    rows = ngx_http_llm_capture_zone_rows(&worker.mcf->zone,
+                                          worker.mcf->zone.nrings);
+
+    ngx_http_llm_capture_count_shared(rows + row, NGX_HTTP_LLM_CAPTURE_C_seen,
+                                      1);
+}
+
+
+void
+ngx_http_llm_capture_refuse(ngx_uint_t row, ngx_http_llm_capture_counter_e why)
+{
+    ngx_http_llm_capture_row_t  *rows;
+
+    if (worker.claimed) {
+        ngx_http_llm_capture_count(worker.rows + row, why, 1);
+        atomic_store_explicit(&worker.ring.hdr->deciding, 0,
+                              memory_order_release);
+
+    } else {
+        rows = ngx_http_llm_capture_zone_rows(&worker.mcf->zone,
+                                              worker.mcf->zone.nrings);
+        ngx_http_llm_capture_count_shared(rows + row, why, 1);
+    }
+
+    if (why == NGX_HTTP_LLM_CAPTURE_C_unmatched
+        || why == NGX_HTTP_LLM_CAPTURE_C_sampled_out)
+    {
+        return;
+    }
+
+    /* the helper writes the warnings, but it may be asleep */
+
+    if (worker.told[why] == 0
+        || ngx_current_msec - worker.told[why] > NGX_HTTP_LLM_CAPTURE_TELL)
+    {
+        worker.told[why] = ngx_current_msec;
+        ngx_http_llm_capture_wake();
+    }
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_sampled(uint64_t sample)
+{
+    return ngx_http_llm_capture_sample(&worker.sample, sample);
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_room(size_t len)
+{
+    return worker.claimed
+           && ngx_http_llm_capture_ring_room(&worker.ring) >= len;
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_put(ngx_http_llm_capture_record_t *rec,
+    struct iovec *iov, ngx_uint_t n, ngx_uint_t flags)
+{
+    ngx_uint_t  first;
+
+    if (!worker.claimed) {
+        /* no free ring: tried again at the next body */
+        return NGX_DECLINED;
+    }
+
+    first = !rec->begun;
+
+    if (first) {
+        rec->id = worker.id;
+    }
+
+    if (ngx_http_llm_capture_record_put(&worker.ring, rec, iov, n, flags)
+        != 0)
+    {
+        if (rec->begun) {
+            worker.id += first;
+            ngx_http_llm_capture_abort(rec, NGX_HTTP_LLM_CAPTURE_C_queue_full);
+        }
+
+        ngx_http_llm_capture_wake();
+
+        return NGX_DECLINED;
+    }
+
+    worker.id += first;
+
+    ngx_http_llm_capture_ring_publish(&worker.ring);
+
+    if (first) {
+        atomic_store_explicit(&worker.ring.hdr->deciding, 0,
+                              memory_order_release);
+    }
+
+    /*
+     * Nothing to do for the helper before the end of a body, but for moving
+     * slow ones out when they pin the ring
+     */
+
+    if (flags || ngx_http_llm_capture_ring_used(&worker.ring)
+                 > worker.mcf->zone.ring_size / 2)
+    {
+        ngx_http_llm_capture_wake();
+    }
+
+    if (flags && worker.closing) {
+        ngx_http_llm_capture_release();
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_llm_capture_abort(ngx_http_llm_capture_record_t *rec,
+    ngx_http_llm_capture_counter_e why)
+{
+    ngx_http_llm_capture_record_abort(&worker.ring, rec, why);
+    ngx_http_llm_capture_ring_publish(&worker.ring);
+
+    atomic_store_explicit(&worker.ring.hdr->deciding, 0, memory_order_release);
+
+    ngx_http_llm_capture_wake();
+
+    if (worker.closing) {
+        ngx_http_llm_capture_release();
+    }
+}
+
+
+static ngx_int_t
+ngx_http_llm_capture_claim(void)
+{
+    uint64_t                          owner;
+    ngx_uint_t                        i;
+    ngx_http_llm_capture_zone_t      *z;
+    ngx_http_llm_capture_ring_hdr_t  *hdr;
+
+    z = &worker.mcf->zone;
+
+    for (i = 0; i < z->nrings; i++) {
+        hdr = ngx_http_llm_capture_zone_ring(z, i);
+
+        if (atomic_load_explicit(&hdr->owner, memory_order_relaxed) != 0
+            || ngx_http_llm_capture_lock(i, F_WRLCK) != NGX_OK)
+        {
+            continue;
+        }
+
+        /* the lock first: an owner without a lock is dead for the helper */
+
+        owner = 0;
+
+        if (atomic_compare_exchange_strong_explicit(&hdr->owner, &owner,
+                                                    (uint64_t) ngx_pid,
+                                                    memory_order_acq_rel,
+                                                    memory_order_relaxed))
+        {
+            worker.n = i;
+            worker.rows = ngx_http_llm_capture_zone_rows(z, i);
+            worker.id = atomic_load_explicit(&hdr->last_id,
+                                             memory_order_acquire) + 1;
+
+            ngx_http_llm_capture_ring_open(&worker.ring, hdr,
+                                       ngx_http_llm_capture_zone_data(z, i),
+                                       z->ring_size);
+            worker.claimed = 1;
+
+            return NGX_OK;
+        }
+
+        (void) ngx_http_llm_capture_lock(i, F_UNLCK);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* never waits; the kernel drops the lock with the process */
+
+static ngx_int_t
+ngx_http_llm_capture_lock(ngx_uint_t n, int type)
+{
+    struct flock  fl;
+
+    ngx_memzero(&fl, sizeof(struct flock));
+
+    fl.l_type = (short) type;
+    fl.l_whence = SEEK_SET;
+    fl.l_start = (off_t) (worker.mcf->lock + 1 + n);
+    fl.l_len = 1;
+
+    return fcntl(ngx_http_llm_capture_lock_fd, F_SETLK, &fl) == -1 ? NGX_ERROR
+                                                                   : NGX_OK;
+}
+
+
+/*
+ * Over a reload old and new workers hold rings side by side, and an old one may
+ * stay for hours over a long answer: what it does not need must come back.
+ */
+
+static void
+ngx_http_llm_capture_release(void)
+{
+    if (!worker.claimed || worker.ring.inflight) {
+        return;
+    }
+
+    atomic_store_explicit(&worker.ring.hdr->closed, 1, memory_order_release);
+    (void) ngx_http_llm_capture_lock(worker.n, F_UNLCK);
+
+    worker.claimed = 0;
+
+    ngx_http_llm_capture_wake();
+}
+
+
+static void
+ngx_http_llm_capture_wake(void)
+{
+    uint64_t                          one;
+    ngx_http_llm_capture_zone_hdr_t  *h;
+
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        ngx_http_llm_capture_single_wake();
+        return;
+    }
+
+    /*
+     * Published, then asleep; the helper: asleep, then published.  One of both
+     * sees the other, so no wake-up is lost.
+     */
+
+    atomic_thread_fence(memory_order_seq_cst);
+
+    h = ngx_http_llm_capture_zone_hdr(&worker.mcf->zone);
+
+    if (atomic_load_explicit(&h->asleep, memory_order_relaxed)
+        && atomic_exchange_explicit(&h->asleep, 0, memory_order_acq_rel))
+    {
+        one = 1;
+
+        if (write(ngx_http_llm_capture_wake_fd, &one, sizeof(one)) == -1) {
+            /* only EAGAIN at 2^64 wake-ups: the helper has them before it */
+        }
+    }
+}
+
+
+/*
+ * nginx tells idle connections of a graceful shutdown and nobody else: one
+ * that is nothing but idle hears it at once.
+ */
+
+static void
+ngx_http_llm_capture_watch_shutdown(ngx_cycle_t *cycle)
+{
+    ngx_connection_t  *c;
+
+    c = ngx_get_connection(ngx_http_llm_capture_wake_fd, cycle->log);
+
+    if (c == NULL) {
+        /* the ring then comes back at exit */
+        return;
+    }
+
+    c->idle = 1;
+    c->log = cycle->log;
+    c->read->log = cycle->log;
+    c->write->log = cycle->log;
+    c->read->handler = ngx_http_llm_capture_shutdown;
+
+    worker.idle = c;
+}
+
+
+static void
+ngx_http_llm_capture_shutdown(ngx_event_t *ev)
+{
+    ngx_connection_t  *c;
+
+    c = ev->data;
+
+    if (!c->close) {
+        return;
+    }
+
+    /* not through ngx_close_connection(): the descriptor is not its own */
+
+    c->idle = 0;
+    ngx_free_connection(c);
+    c->fd = (ngx_socket_t) -1;
+
+    worker.idle = NULL;
+    worker.closing = 1;
+
+    ngx_http_llm_capture_release();
+}

@@ -1,0 +1,613 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "ngx_http_llm_capture_point.h"
+#include "ngx_http_llm_capture_recover.h"
+#include "ngx_http_llm_capture_tail.h"
+#include "ngx_http_llm_capture_writer.h"
+
+
+#ifndef IOV_MAX
+#define IOV_MAX  1024
+#endif
+
+/* how often a sidecar that cannot be written is tried again, ms */
+#define NGX_HTTP_LLM_CAPTURE_EPOCH_EVERY  60000
+
+
+struct ngx_http_llm_capture_writer_s {
+    ngx_http_llm_capture_files_t   files;
+    ngx_http_llm_capture_lines_t   lines;
+    struct iovec                   iov[IOV_MAX];
+    ngx_http_llm_capture_place_t   place;
+    char                           boot[NGX_HTTP_LLM_CAPTURE_BOOT];
+};
+
+
+ngx_http_llm_capture_writer_t *
+ngx_http_llm_capture_writer_create(
+    const ngx_http_llm_capture_writer_conf_t *conf)
+{
+    ngx_http_llm_capture_files_t   *fs;
+    ngx_http_llm_capture_writer_t  *w;
+
+    w = calloc(1, sizeof(ngx_http_llm_capture_writer_t));
+
+    if (w == NULL) {
+        return NULL;
+    }
+
+    fs = &w->files;
+    fs->sys = conf->sys ? conf->sys : &ngx_http_llm_capture_sys;
+    fs->log = conf->log;
+    fs->log_ctx = conf->ctx;
+    fs->max_open = conf->max_open ? conf->max_open
+                                  : NGX_HTTP_LLM_CAPTURE_MAX_OPEN;
+
+    if (conf->boot) {
+        (void) snprintf(w->boot, sizeof(w->boot), "%s", conf->boot);
+
+    } else {
+        ngx_http_llm_capture_epoch_boot(fs->sys, w->boot);
+    }
+
+    return w;
+}
+
+
+void
+ngx_http_llm_capture_writer_destroy(ngx_http_llm_capture_writer_t *w)
+{
+    ngx_http_llm_capture_files_free(&w->files);
+    free(w);
+}
+
+
+void
+ngx_http_llm_capture_writer_reopen(ngx_http_llm_capture_writer_t *w)
+{
+    ngx_http_llm_capture_files_reopen(&w->files);
+}
+
+
+ngx_http_llm_capture_file_t *
+ngx_http_llm_capture_writer_file(ngx_http_llm_capture_writer_t *w,
+    const char *path, size_t len)
+{
+    return ngx_http_llm_capture_files_get(&w->files, path, len);
+}
+
+
+void
+ngx_http_llm_capture_writer_forget(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f)
+{
+    ngx_http_llm_capture_file_ready(&w->files, f);
+}
+
+
+uint64_t
+ngx_http_llm_capture_writer_due(ngx_http_llm_capture_writer_t *w)
+{
+    uint64_t                      due;
+    unsigned                      i;
+    ngx_http_llm_capture_file_t  *f;
+
+    if (w->files.nwaiting == 0) {
+        return 0;
+    }
+
+    due = 0;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_BUCKETS; i++) {
+        for (f = w->files.bucket[i]; f; f = f->next) {
+            if (f->retry_at && (due == 0 || f->retry_at < due)) {
+                due = f->retry_at;
+            }
+        }
+    }
+
+    return due;
+}
+
+
+/*
+ * Only while the path still names the file: a helper that goes on in a rotated
+ * file must not replace the sidecar of the new one.  Without a sidecar lines
+ * are written all the same: the epoch lives on in memory, and a successor goes
+ * on 1 ms behind the last row.
+ */
+
+static void
+ngx_http_llm_capture_writer_store(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, const char *sidecar)
+{
+    struct stat                         st;
+    const ngx_http_llm_capture_sys_t   *sys;
+
+    sys = w->files.sys;
+
+    if (sys->lstat(f->path, &st) == -1
+        || (uint64_t) st.st_dev != f->epoch.dev
+        || (uint64_t) st.st_ino != f->epoch.ino)
+    {
+        return;
+    }
+
+    f->epoch_retry = w->files.now + NGX_HTTP_LLM_CAPTURE_EPOCH_EVERY;
+
+    if (ngx_http_llm_capture_epoch_store(sys, &f->epoch, sidecar) == 0) {
+        f->epoch_stored = 1;
+        return;
+    }
+
+    ngx_http_llm_capture_file_say(&w->files, f,
+                                  NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_WARNING,
+                                  errno, "cannot write the .epoch file,"
+                                  " a restart will not know when it began");
+}
+
+
+/*
+ * An epoch for a file that has rows: its first new row must not lie before the
+ * last one, whatever happened to the sidecar or, over a reboot, to the clock.
+ */
+
+static int
+ngx_http_llm_capture_writer_resume(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, off_t size, uint64_t t0_wall,
+    uint64_t t0_mono, uint64_t ts)
+{
+    int       rc;
+    uint64_t  last;
+
+    rc = ngx_http_llm_capture_tail_timestamp(w->files.sys, f->fd, size, &last);
+
+    if (rc == -1) {
+        f->error = errno;
+        ngx_http_llm_capture_file_say(&w->files, f,
+                                      NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_ERR,
+                                      f->error, "cannot read the last row");
+        return -1;
+    }
+
+    if (rc == 1 && ts <= last) {
+        ts = last + 1;
+    }
+
+    ngx_http_llm_capture_epoch_set(&f->epoch, t0_wall, t0_mono, ts);
+
+    return 0;
+}
+
+
+static int
+ngx_http_llm_capture_writer_load(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, ngx_http_llm_capture_epoch_t *e,
+    const char *sidecar)
+{
+    int  rc;
+
+    do {
+        rc = ngx_http_llm_capture_epoch_load(w->files.sys, e, sidecar);
+
+    } while (rc == -1 && (errno == EMFILE || errno == ENFILE)
+             && ngx_http_llm_capture_files_evict(&w->files, f));
+
+    if (rc == -1) {
+        f->error = errno;
+        ngx_http_llm_capture_file_say(&w->files, f,
+                                      NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_ERR,
+                                      f->error, "cannot read the .epoch file");
+    }
+
+    return rc;
+}
+
+
+/*
+ * Finds or makes the epoch of a locked file.  What is in memory holds as long
+ * as nobody else has touched the file; else the sidecar is asked again, since
+ * another helper, or a truncation, may have replaced it.
+ */
+
+static int
+ngx_http_llm_capture_writer_epoch(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, const struct stat *st, uint64_t t0_wall,
+    uint64_t t0_mono)
+{
+    int                           rc;
+    char                          sidecar[NGX_HTTP_LLM_CAPTURE_PATH + 8];
+    uint64_t                      dev, ino, ts;
+    ngx_http_llm_capture_epoch_t  e;
+
+    if (f->epoch_known && f->same && st->st_size != 0
+        && (f->epoch_stored || w->files.now < f->epoch_retry))
+    {
+        return 0;
+    }
+
+    (void) snprintf(sidecar, sizeof(sidecar), "%s.epoch", f->path);
+
+    if (f->epoch_known && f->same && st->st_size != 0) {
+        ngx_http_llm_capture_writer_store(w, f, sidecar);
+        return 0;
+    }
+
+    dev = (uint64_t) st->st_dev;
+    ino = (uint64_t) st->st_ino;
+    rc = 0;
+
+    /*
+     * An empty file begins anew, unless we left it empty ourselves: then the
+     * epoch made for the lines that could not be written still holds.
+     */
+
+    if (st->st_size != 0 || (f->epoch_known && f->same)) {
+        rc = ngx_http_llm_capture_writer_load(w, f, &e, sidecar);
+
+        if (rc == -1) {
+            return -1;
+        }
+
+        rc = (rc == 1 && e.ino == ino);
+    }
+
+    if (rc == 1 && e.dev == dev && w->boot[0]
+        && strcmp(e.boot, w->boot) == 0)
+    {
+        f->epoch = e;
+        f->epoch_known = 1;
+        f->epoch_stored = 1;
+        return 0;
+    }
+
+    /* rotated, and the sidecar is of the new file; or it was deleted */
+
+    if (rc == 0 && f->epoch_known && st->st_size != 0
+        && f->epoch.dev == dev && f->epoch.ino == ino)
+    {
+        ngx_http_llm_capture_writer_store(w, f, sidecar);
+        return 0;
+    }
+
+    /*
+     * Over a reboot, or when the file system was mounted again under another
+     * device number, the wall clocks tell the distance, once; from there on
+     * the epoch counts in this boot's monotonic clock.
+     */
+
+    ts = rc ? ngx_http_llm_capture_epoch_wall(&e, t0_wall) : 0;
+
+    f->epoch_known = 0;
+    f->epoch_stored = 0;
+
+    if (ngx_http_llm_capture_writer_resume(w, f, st->st_size, t0_wall,
+                                           t0_mono, ts)
+        == -1)
+    {
+        return -1;
+    }
+
+    f->epoch.dev = dev;
+    f->epoch.ino = ino;
+    strcpy(f->epoch.boot, w->boot);
+    f->epoch_known = 1;
+
+    ngx_http_llm_capture_writer_store(w, f, sidecar);
+
+    return 0;
+}
+
+
+static void
+ngx_http_llm_capture_writer_intend(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, unsigned format, const struct stat *st,
+    ngx_http_llm_capture_intent_t *intent)
+{
+    unsigned  i;
+
+    NGX_HTTP_LLM_CAPTURE_POINT("before intent");
+
+    intent->format = format;
+    intent->dev = (uint64_t) st->st_dev;
+    intent->ino = (uint64_t) st->st_ino;
+    intent->offset = (uint64_t) st->st_size;
+    intent->length = w->lines.total;
+    intent->path_len = (uint32_t) f->len;
+    memcpy(intent->path, f->path, f->len + 1);
+
+    for (i = 0; i < w->lines.n; i++) {
+        intent->refs[i].ts = w->lines.line[i].ts;
+    }
+
+    atomic_store_explicit(&intent->state,
+                          NGX_HTTP_LLM_CAPTURE_INTENT_WRITING,
+                          memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("after intent");
+}
+
+
+/*
+ * A short write left a torn line.  Returns the lines that stand whole; what
+ * cannot be cut now is mended before anything else is appended, and a row that
+ * lacks nothing but its LF is then kept: so it counts.
+ */
+
+static unsigned
+ngx_http_llm_capture_writer_cut(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, uint64_t written)
+{
+    int                                err;
+    off_t                              end;
+    uint64_t                           whole, torn;
+    unsigned                           k;
+    struct stat                        st;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = w->files.sys;
+
+    k = ngx_http_llm_capture_lines_whole(&w->lines, written, &whole);
+    torn = written - whole;
+
+    /* with O_APPEND the position is the end of what we wrote last */
+
+    end = sys->lseek(f->fd, 0, SEEK_CUR);
+
+    if (end == -1 || sys->fstat(f->fd, &st) == -1) {
+        err = errno;
+
+    } else if (torn == 0) {
+        f->size = end;
+        return k;
+
+    } else if (st.st_size < end) {
+        /* cut by a rotation, our torn line with it */
+        return k;
+
+    } else if (st.st_size > end) {
+        err = 0;
+
+    } else {
+        NGX_HTTP_LLM_CAPTURE_POINT("before cut");
+
+        if (ngx_http_llm_capture_sys_cut(sys, f->fd, end - (off_t) torn)
+            == 0)
+        {
+            NGX_HTTP_LLM_CAPTURE_POINT("after cut");
+            f->size = end - (off_t) torn;
+            return k;
+        }
+
+        err = errno;
+    }
+
+    if (torn == 0) {
+        return k;
+    }
+
+    ngx_http_llm_capture_file_say(&w->files, f, NGX_HTTP_LLM_CAPTURE_SAY_CUT,
+                                  LOG_ERR, err,
+                                  err ? "cannot cut a torn row away yet"
+                                      : "a torn row was left in the middle,"
+                                        " as others appended behind it");
+
+    return err && whole + torn + 1 == w->lines.end[k] ? k + 1 : k;
+}
+
+
+/* returns the number of whole lines that stand in the file */
+
+static unsigned
+ngx_http_llm_capture_writer_append(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, off_t offset)
+{
+    int                            n;
+    ssize_t                        rc;
+    uint64_t                       written;
+    ngx_http_llm_capture_cursor_t  c;
+
+    memset(&c, 0, sizeof(ngx_http_llm_capture_cursor_t));
+
+    f->size = -1;
+    f->error = 0;
+
+    for (written = 0; written < w->lines.total; written += (uint64_t) rc) {
+
+        n = ngx_http_llm_capture_lines_iov(&w->lines, &c, w->iov, IOV_MAX);
+
+        NGX_HTTP_LLM_CAPTURE_POINT("before writev");
+
+        rc = w->files.sys->writev(f->fd, w->iov, n);
+
+        NGX_HTTP_LLM_CAPTURE_POINT("after writev");
+
+        if (rc == -1 && errno == EINTR) {
+            rc = 0;
+            continue;
+        }
+
+        if (rc <= 0) {
+            f->error = rc ? errno : EIO;
+            break;
+        }
+
+        ngx_http_llm_capture_lines_advance(&w->lines, &c, (uint64_t) rc);
+    }
+
+    if (written == w->lines.total) {
+        f->size = offset + (off_t) written;
+        return w->lines.n;
+    }
+
+    ngx_http_llm_capture_file_say(&w->files, f,
+                                  NGX_HTTP_LLM_CAPTURE_SAY_WRITE, LOG_ERR,
+                                  f->error, "cannot write");
+
+    if (written == 0) {
+        f->size = offset;
+        return 0;
+    }
+
+    return ngx_http_llm_capture_writer_cut(w, f, written);
+}
+
+
+static ssize_t
+ngx_http_llm_capture_writer_refuse(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f)
+{
+    if (ngx_http_llm_capture_file_hopeless(f->error)) {
+        ngx_http_llm_capture_file_ready(&w->files, f);
+        return NGX_HTTP_LLM_CAPTURE_NEVER;
+    }
+
+    ngx_http_llm_capture_file_later(&w->files, f);
+
+    return NGX_HTTP_LLM_CAPTURE_LATER;
+}
+
+
+/* all that comes before the intent; the file is locked if it returns 0 */
+
+static int
+ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, unsigned format, struct stat *st,
+    uint64_t t0_wall, uint64_t t0_mono)
+{
+    ngx_http_llm_capture_files_t  *fs;
+
+    fs = &w->files;
+
+    if (ngx_http_llm_capture_file_lock(fs, f, st) == -1) {
+        return -1;
+    }
+
+    /* rows of raw_payload have no time: no sidecar for them */
+
+    if (ngx_http_llm_capture_file_mend(fs, f, st) == 0
+        && (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
+            || ngx_http_llm_capture_writer_epoch(w, f, st, t0_wall, t0_mono)
+               == 0))
+    {
+        return 0;
+    }
+
+    f->size = -1;
+    ngx_http_llm_capture_file_unlock(fs, f);
+
+    return -1;
+}
+
+
+ssize_t
+ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, unsigned format,
+    ngx_http_llm_capture_line_t *line, unsigned n, uint64_t t0_wall,
+    uint64_t t0_mono, ngx_http_llm_capture_intent_t *intent, uint64_t now)
+{
+    unsigned     i, k;
+    struct stat  st;
+
+    w->files.now = now;
+
+    if (n > NGX_HTTP_LLM_CAPTURE_BATCH) {
+        n = NGX_HTTP_LLM_CAPTURE_BATCH;
+    }
+
+    if (ngx_http_llm_capture_writer_prepare(w, f, format, &st, t0_wall,
+                                            t0_mono)
+        == -1)
+    {
+        return ngx_http_llm_capture_writer_refuse(w, f);
+    }
+
+    for (i = 0; i < n; i++) {
+        line[i].ts = 0;
+
+        if (format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD) {
+            line[i].ts = ngx_http_llm_capture_epoch_ts(&f->epoch,
+                                                       line[i].mono);
+        }
+    }
+
+    ngx_http_llm_capture_lines_set(&w->lines, format, line, n);
+    ngx_http_llm_capture_writer_intend(w, f, format, &st, intent);
+
+    k = ngx_http_llm_capture_writer_append(w, f, st.st_size);
+
+    if (k == 0) {
+        atomic_store_explicit(&intent->state,
+                              NGX_HTTP_LLM_CAPTURE_INTENT_NONE,
+                              memory_order_release);
+    }
+
+    ngx_http_llm_capture_file_unlock(&w->files, f);
+
+    if (k == 0) {
+        return ngx_http_llm_capture_writer_refuse(w, f);
+    }
+
+    /* some went in: the back-off begins anew */
+
+    ngx_http_llm_capture_file_ready(&w->files, f);
+
+    if (k < n) {
+        ngx_http_llm_capture_file_later(&w->files, f);
+    }
+
+    return k;
+}
+
+
+ssize_t
+ngx_http_llm_capture_writer_recover(ngx_http_llm_capture_writer_t *w,
+    const ngx_http_llm_capture_intent_t *intent,
+    ngx_http_llm_capture_line_t *line, unsigned n)
+{
+    uint32_t                       len, format;
+    ngx_http_llm_capture_place_t  *place;
+
+    place = &w->place;
+
+    /* each once: the zone may change under our eyes */
+
+    place->dev = intent->dev;
+    place->ino = intent->ino;
+    place->offset = intent->offset;
+    place->length = intent->length;
+    format = intent->format;
+    len = *(volatile const uint32_t *) &intent->path_len;
+
+    if (n == 0 || n > NGX_HTTP_LLM_CAPTURE_BATCH
+        || len == 0 || len >= sizeof(place->path)
+        || place->offset > INT64_MAX)
+    {
+        return NGX_HTTP_LLM_CAPTURE_UNCERTAIN;
+    }
+
+    memcpy(place->path, intent->path, len);
+    place->path[len] = '\0';
+
+    if (place->path[0] != '/' || strlen(place->path) != len) {
+        return NGX_HTTP_LLM_CAPTURE_UNCERTAIN;
+    }
+
+    ngx_http_llm_capture_lines_set(&w->lines, format, line, n);
+
+    return ngx_http_llm_capture_recover(w->files.sys, place, &w->lines);
+}

@@ -20,6 +20,13 @@
 #define NGX_HTTP_LLM_CAPTURE_U_WINDOW                                         \
     (NGX_HTTP_LLM_CAPTURE_WINDOW / NGX_HTTP_LLM_CAPTURE_UNIT)
 
+/*
+ * Space that a JUMP led over is lost until the tail has passed the JUMP.  It
+ * is as large as the backlog at the early jump to the front: hence none with
+ * more than this part of the ring waiting.
+ */
+#define NGX_HTTP_LLM_CAPTURE_HOLE  8
+
 
 /* the free units: where head stands, and where a jump would lead */
 
@@ -47,8 +54,12 @@ ngx_http_llm_capture_ring_open(ngx_http_llm_capture_ring_t *p,
     p->size = (uint32_t) (size / NGX_HTTP_LLM_CAPTURE_UNIT);
     p->lap = lap_of(head);
     p->off = off_of(head);
-    p->want = (uint32_t) atomic_load_explicit(&hdr->want,
-                                              memory_order_relaxed);
+    p->want = 0;
+    p->granted = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
+
+    if (p->off > p->size) {
+        p->off = p->size;
+    }
 }
 
 
@@ -66,7 +77,16 @@ ngx_http_llm_capture_ring_space(ngx_http_llm_capture_ring_t *p,
     s->here = 0;
     s->there = 0;
 
+    if (s->tail > p->size) {
+        /* no helper wrote that: full for good, never a byte beside the ring */
+        return;
+    }
+
     if (lap_of(tail) == p->lap) {
+
+        if (s->tail > p->off) {
+            return;
+        }
 
         /* the last unit before the tail is kept for a jump from there */
 
@@ -125,6 +145,10 @@ ngx_http_llm_capture_ring_jump(ngx_http_llm_capture_ring_t *p,
  * May units up to `want` be written?  Not while the helper gives back pages
  * below that.  Producer: want, then punch; helper: punch, then want: one of
  * both sees the other.  Below the floor nothing is ever given back.
+ *
+ * What was granted stays so until a lower want is published: a helper that
+ * sets punch later finds want above it and lets go.  To ask again would make
+ * an END fail that meets the word in between.
  */
 
 static int
@@ -132,43 +156,54 @@ ngx_http_llm_capture_ring_touch(ngx_http_llm_capture_ring_t *p, uint32_t want)
 {
     uint64_t  punch;
 
-    if (want <= NGX_HTTP_LLM_CAPTURE_U_FLOOR
-        && p->want <= NGX_HTTP_LLM_CAPTURE_U_FLOOR)
-    {
-        return 1;
+    if (want < NGX_HTTP_LLM_CAPTURE_U_FLOOR) {
+        want = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
     }
 
     if (want != p->want) {
         p->want = want;
         atomic_store_explicit(&p->hdr->want, want, memory_order_seq_cst);
-        atomic_thread_fence(memory_order_seq_cst);
     }
 
-    punch = atomic_load_explicit(&p->hdr->punch, memory_order_seq_cst);
+    if (want > p->granted) {
+        punch = atomic_load_explicit(&p->hdr->punch, memory_order_seq_cst);
 
-    return punch == 0 || want <= punch;
+        if (punch != 0 && want > punch) {
+            return 0;
+        }
+    }
+
+    p->granted = want;
+
+    return 1;
 }
 
 
-/* the highest unit that n units at off, and all ENDs after them, may need */
+/*
+ * The highest unit that a frame of n units may need, and after it all ENDs:
+ * those of inflight, and one more for the upload whose END this frame is, if
+ * it is only a part of it.
+ */
 
 static uint32_t
 ngx_http_llm_capture_ring_reach(ngx_http_llm_capture_ring_t *p,
-    ngx_http_llm_capture_space_t *s, uint32_t n)
+    ngx_http_llm_capture_space_t *s, uint32_t n, int jump)
 {
-    uint32_t  reach, last;
+    uint32_t  reach, end, ends;
 
-    if (s->front || p->behind) {
-        reach = p->off + n + p->inflight + 1;
-        last = s->tail;
+    ends = p->inflight + 1;
+
+    if (!jump && (s->front || p->behind)) {
+        reach = p->off + n + ends;
+
+    } else if (!s->front && jump) {
+        reach = s->target + n + ends;
 
     } else {
-        reach = p->off + n;
-        last = s->here - n >= p->inflight ? p->end : p->end + p->inflight;
-    }
+        /* before an old lap; the ENDs may need a jump over it */
 
-    if (reach < last) {
-        reach = last;
+        end = jump ? p->off + 1 : p->end;
+        reach = (jump ? s->there : s->here) - n >= ends ? end : end + ends;
     }
 
     return reach < p->size ? reach : p->size;
@@ -199,6 +234,7 @@ ngx_http_llm_capture_frame_t *
 ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
     size_t want, size_t *got)
 {
+    int                            jump;
     uint32_t                       n, least, fit;
     ngx_http_llm_capture_space_t   s;
     ngx_http_llm_capture_frame_t  *f;
@@ -208,37 +244,36 @@ ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
 
     ngx_http_llm_capture_ring_space(p, &s);
 
-    if (s.front && p->off >= NGX_HTTP_LLM_CAPTURE_U_WINDOW
-        && s.tail >= p->off / 2 && s.there >= n + p->inflight)
-    {
-        /* the front is warm and free, and at least half of what was used */
+    /* the front is warm: go there once the window is passed */
 
-        ngx_http_llm_capture_ring_jump(p, &s);
-        ngx_http_llm_capture_ring_space(p, &s);
+    fit = 0;
+
+    if (!s.front || p->off < NGX_HTTP_LLM_CAPTURE_U_WINDOW
+        || p->off - s.tail > p->size / NGX_HTTP_LLM_CAPTURE_HOLE
+        || s.tail < p->off / 2
+        || s.there < (uint64_t) n + p->inflight)
+    {
+        fit = ngx_http_llm_capture_ring_fit(p, &s, least, n);
     }
 
-    fit = ngx_http_llm_capture_ring_fit(p, &s, least, n);
+    jump = (fit == 0);
 
-    if (fit == 0) {
-
+    if (jump) {
         if (s.there < (uint64_t) n + p->inflight) {
             return NULL;
         }
 
-        ngx_http_llm_capture_ring_jump(p, &s);
-        ngx_http_llm_capture_ring_space(p, &s);
-
-        fit = ngx_http_llm_capture_ring_fit(p, &s, least, n);
-
-        if (fit == 0) {
-            return NULL;
-        }
+        fit = n;
     }
 
     if (!ngx_http_llm_capture_ring_touch(p,
-            ngx_http_llm_capture_ring_reach(p, &s, fit)))
+            ngx_http_llm_capture_ring_reach(p, &s, fit, jump)))
     {
         return NULL;
+    }
+
+    if (jump) {
+        ngx_http_llm_capture_ring_jump(p, &s);
     }
 
     f = (ngx_http_llm_capture_frame_t *)
@@ -367,7 +402,6 @@ ngx_http_llm_capture_ring_punch(ngx_http_llm_capture_ring_hdr_t *hdr,
 
     atomic_store_explicit(&hdr->punch, from / NGX_HTTP_LLM_CAPTURE_UNIT,
                           memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst);
 
     rc = 0;
 

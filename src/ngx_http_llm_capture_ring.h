@@ -75,6 +75,7 @@ typedef struct {
     uint32_t                          off;
     uint32_t                          end;     /* of the old lap */
     uint32_t                          want;    /* as published */
+    uint32_t                          granted; /* units the helper leaves */
     uint32_t                          inflight;
     unsigned                          behind:1; /* jumped over the old lap */
 } ngx_http_llm_capture_ring_t;

@@ -39,13 +39,24 @@ typedef enum {
 } ngx_http_llm_capture_endpoint_e;
 
 
+typedef struct ngx_http_llm_capture_loc_conf_s
+    ngx_http_llm_capture_loc_conf_t;
+
+
 /* the http block */
 
 typedef struct {
-    size_t                         max_queue;       /* UNSET: auto */
+    size_t                         max_queue;       /* 0: auto */
     ngx_msec_t                     drain_timeout;
     ngx_str_t                      args;
     ngx_str_t                      args_file;
+
+    /* for what no directive sets; NULL: nothing needed them so far */
+    ngx_http_llm_capture_loc_conf_t
+                                  *defaults;
+    size_t                         args_queue;      /* 0: no args */
+    unsigned                       args_off:1;      /* nothing is captured */
+    unsigned                       args_bad_path:1; /* nor to a default path */
 
     /* of ngx_http_llm_capture_loc_conf_t *, those that can capture */
     ngx_array_t                    destinations;
@@ -70,8 +81,9 @@ typedef struct {
 } ngx_http_llm_capture_part_t;
 
 
-typedef struct {
+struct ngx_http_llm_capture_loc_conf_s {
     ngx_uint_t                     enable;          /* OFF, ON, VAR */
+    ngx_uint_t                     enable_wanted;   /* as configured */
     ngx_http_complex_value_t      *enable_value;
 
     ngx_str_t                      path;            /* full, as configured */
@@ -84,10 +96,11 @@ typedef struct {
 
     ngx_str_t                      pattern;
     pcre2_code                    *regex;
+    ngx_uint_t                     jit;
 
     uint64_t                       hash;            /* of (path, format) */
     ngx_uint_t                     row;             /* set by init_module */
-} ngx_http_llm_capture_loc_conf_t;
+};
 
 
 /* what became of a request; found again through a pool cleanup */
@@ -119,6 +132,42 @@ ngx_http_llm_capture_main_conf_t *ngx_http_llm_capture_main_conf(
     ngx_cycle_t *cycle);
 
 
+/* src/ngx_http_llm_capture_conf.c */
+
+/*
+ * A path as configured into path, parts and base_len.  An error is said and
+ * NGX_ERROR returned.
+ */
+ngx_int_t ngx_http_llm_capture_path(ngx_conf_t *cf,
+    ngx_http_llm_capture_loc_conf_t *lcf, ngx_str_t *path);
+
+/* NIM's object: warns, and sets defaults and args_* of the http block */
+ngx_int_t ngx_http_llm_capture_args(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf, ngx_str_t *text);
+
+/* a file of at most 1m in the pool; an error is said: NGX_ERROR */
+ngx_int_t ngx_http_llm_capture_read(ngx_conf_t *cf, ngx_str_t *name,
+    ngx_str_t *text);
+
+/* the built-in defaults, unless args gave others */
+ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+
+/* src/ngx_http_llm_capture_match.c */
+
+/*
+ * Compiles a pattern into pattern, regex and jit.  NGX_DECLINED: it is wrong,
+ * *why says how (in the pool).
+ */
+ngx_int_t ngx_http_llm_capture_compile(ngx_conf_t *cf,
+    ngx_http_llm_capture_loc_conf_t *lcf, ngx_str_t *pattern, ngx_str_t *why);
+
+/* NGX_OK or NGX_DECLINED */
+ngx_int_t ngx_http_llm_capture_match(ngx_http_llm_capture_loc_conf_t *lcf,
+    ngx_str_t *uri);
+
+
 /* src/ngx_http_llm_capture_filter.c */
 
 ngx_int_t ngx_http_llm_capture_filter_init(ngx_conf_t *cf);
@@ -126,6 +175,12 @@ ngx_int_t ngx_http_llm_capture_filter_init(ngx_conf_t *cf);
 /* the request's ctx, over internal redirects too; NULL: not decided */
 ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_get_ctx(
     ngx_http_request_t *r);
+
+
+/* src/ngx_http_llm_capture_destination.c */
+
+/* fills what a BEGIN says of a request: when, which endpoint, which file */
+ngx_int_t ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx);
 
 /* the decoded, normalised path the client asked for; empty data: no memory */
 ngx_str_t ngx_http_llm_capture_uri(ngx_http_request_t *r);
@@ -171,6 +226,33 @@ ngx_int_t ngx_http_llm_capture_shm_add(ngx_conf_t *cf,
 char *ngx_http_llm_capture_shm_size(ngx_cycle_t *cycle,
     ngx_http_llm_capture_main_conf_t *mcf);
 
+/* a row for each destination; by the master, at a real start or reload only */
+void ngx_http_llm_capture_shm_templates(ngx_http_llm_capture_main_conf_t *mcf);
+
+/* a line at notice level for each destination that has seen anything */
+void ngx_http_llm_capture_shm_report(ngx_log_t *log,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+
+/* src/ngx_http_llm_capture_dir.c */
+
+/* warns of what the worker's user could not write to; changes nothing */
+void ngx_http_llm_capture_shm_check(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+/* makes missing directories; by the master, at a real start or reload only */
+void ngx_http_llm_capture_shm_directories(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+/* at a real start or reload: rows of the destinations, their directories */
+void ngx_http_llm_capture_shm_templates(ngx_http_llm_capture_main_conf_t *mcf);
+void ngx_http_llm_capture_shm_directories(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
+/* a line of counters for each destination */
+void ngx_http_llm_capture_shm_report(ngx_log_t *log,
+    ngx_http_llm_capture_main_conf_t *mcf);
+
 
 /* src/ngx_http_llm_capture_spawn.c */
 
@@ -181,22 +263,40 @@ char *ngx_http_llm_capture_shm_size(ngx_cycle_t *cycle,
 ngx_core_conf_t *ngx_http_llm_capture_core_conf(ngx_cycle_t *cycle);
 
 ngx_int_t ngx_http_llm_capture_init_module(ngx_cycle_t *cycle);
-void ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle);
 
 /*
- * The memfd of byte locks (the byte of a ring is mcf->lock + 1 + ring, that of
- * the helper mcf->lock) and the eventfd that wakes the helper; -1: none yet.
+ * The memfd of byte locks and the eventfd that wakes the helper; -1: none.
+ *
+ *     mcf->lock                 the helper that drains the zone
+ *     mcf->lock + 1 + ring      the worker that owns the ring
+ *     mcf->lock + 1 + nrings    every worker of the zone, together (F_RDLCK):
+ *                               while one is alive there is something to come
  */
 extern int  ngx_http_llm_capture_lock_fd;
 extern int  ngx_http_llm_capture_wake_fd;
+
+static inline ngx_uint_t
+ngx_http_llm_capture_workers_byte(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    return mcf->lock + 1 + mcf->zone.nrings;
+}
+
+
+/* src/ngx_http_llm_capture_last.c */
+
+/* what a dead helper left, drained by a last child within the limit */
+void ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle);
 
 
 /* src/ngx_http_llm_capture_helper.c */
 
 void ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data);
 
-/* what a dead helper left, drained by a last child within the limit */
-void ngx_http_llm_capture_helper_last(ngx_cycle_t *cycle,
+
+/* src/ngx_http_llm_capture_drainer.c, the rest of it in _drainer.h */
+
+/* init_process of a worker: tells the helper that somebody is there */
+ngx_int_t ngx_http_llm_capture_lock_worker(
     ngx_http_llm_capture_main_conf_t *mcf);
 
 /* master_process off: the single process drains by a timer; called by the

@@ -1,0 +1,376 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * The pure drain tied to nginx: locks of the memfd, clock, log; and the single
+ * process of master_process off, which has no helper and drains by a timer.
+ *
+ * The locks are those of fcntl(2), held by a process: inherited descriptors
+ * show them to everybody, and the kernel drops them at any kind of death.  It
+ * also drops them when the process closes any descriptor of the memfd.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <ngx_http.h>
+#include <poll.h>
+#include <syslog.h>
+
+#include "ngx_http_llm_capture_drainer.h"
+
+
+static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
+static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
+    const char *text);
+static void ngx_http_llm_capture_single_handler(ngx_event_t *ev);
+
+
+typedef struct {
+    ngx_http_llm_capture_drainer_t     work;
+    ngx_event_t                        event;
+    ngx_connection_t                   dummy;       /* for debug logs */
+} ngx_http_llm_capture_single_t;
+
+
+static ngx_http_llm_capture_single_t  single;
+
+
+ngx_int_t
+ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
+    ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf)
+{
+    ngx_int_t                           rc;
+    ngx_http_llm_capture_drain_conf_t   conf;
+    ngx_http_llm_capture_writer_conf_t  wconf;
+
+    ngx_memzero(d, sizeof(ngx_http_llm_capture_drainer_t));
+
+    d->log = cycle->log;
+    d->mcf = mcf;
+
+    rc = ngx_http_llm_capture_lock_byte(mcf->lock, F_WRLCK);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    ngx_memzero(&wconf, sizeof(ngx_http_llm_capture_writer_conf_t));
+
+    wconf.log = ngx_http_llm_capture_drainer_log;
+    wconf.ctx = d;
+
+    d->writer = ngx_http_llm_capture_writer_create(&wconf);
+    if (d->writer == NULL) {
+        goto failed;
+    }
+
+    ngx_memzero(&conf, sizeof(ngx_http_llm_capture_drain_conf_t));
+
+    conf.zone = &mcf->zone;
+    conf.writer = d->writer;
+    conf.dead = ngx_http_llm_capture_drainer_dead;
+    conf.log = ngx_http_llm_capture_drainer_log;
+    conf.ctx = d;
+
+    d->drain = ngx_http_llm_capture_drain_create(&conf,
+                                                 ngx_http_llm_capture_now());
+    if (d->drain == NULL) {
+        goto failed;
+    }
+
+    return NGX_OK;
+
+failed:
+
+    ngx_log_error(NGX_LOG_ALERT, d->log, ngx_errno,
+                  "llm capture: no memory to write records");
+
+    ngx_http_llm_capture_drainer_close(d);
+
+    return NGX_ERROR;
+}
+
+
+void
+ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
+{
+    if (d->drain) {
+        ngx_http_llm_capture_shm_report(d->log, d->mcf);
+        ngx_http_llm_capture_drain_destroy(d->drain);
+        d->drain = NULL;
+    }
+
+    if (d->writer) {
+        ngx_http_llm_capture_writer_destroy(d->writer);
+        d->writer = NULL;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_drainer_live(ngx_http_llm_capture_drainer_t *d)
+{
+    /* a worker that has no ring may claim one with its last request */
+
+    return ngx_http_llm_capture_byte_locked(
+                          ngx_http_llm_capture_workers_byte(d->mcf))
+           || ngx_http_llm_capture_drain_live(d->drain);
+}
+
+
+void
+ngx_http_llm_capture_drainer_lose(ngx_http_llm_capture_drainer_t *d)
+{
+    uint64_t  n;
+
+    n = ngx_http_llm_capture_drain_lose(d->drain);
+
+    /* or the last child would try the same again */
+
+    atomic_store(&ngx_http_llm_capture_zone_hdr(&d->mcf->zone)->gave_up, 1);
+
+    if (n) {
+        ngx_log_error(NGX_LOG_ALERT, d->log, 0,
+                      "llm capture: %uL requests lost: not written within "
+                      "llm_capture_drain_timeout %M ms", n,
+                      d->mcf->drain_timeout);
+    }
+}
+
+
+void
+ngx_http_llm_capture_drainer_finish(ngx_http_llm_capture_drainer_t *d,
+    uint64_t end)
+{
+    uint64_t  now, due;
+
+    for ( ;; ) {
+        now = ngx_http_llm_capture_now();
+
+        ngx_http_llm_capture_drain_owners(d->drain);
+
+        if (ngx_http_llm_capture_drain_pass(d->drain, now) && now < end) {
+            continue;
+        }
+
+        if (ngx_http_llm_capture_drain_owned(d->drain) == 0) {
+            return;
+        }
+
+        if (now >= end) {
+            ngx_http_llm_capture_drainer_lose(d);
+            return;
+        }
+
+        due = ngx_http_llm_capture_drain_due(d->drain);
+
+        if (due <= now || due > now + NGX_HTTP_LLM_CAPTURE_NAP) {
+            due = now + NGX_HTTP_LLM_CAPTURE_NAP;
+        }
+
+        (void) poll(NULL, 0, (int) (ngx_min(due, end) - now));
+    }
+}
+
+
+uint64_t
+ngx_http_llm_capture_now(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_lock_byte(ngx_uint_t byte, int type)
+{
+    struct flock  fl;
+
+    ngx_memzero(&fl, sizeof(struct flock));
+
+    fl.l_type = (short) type;
+    fl.l_whence = SEEK_SET;
+    fl.l_start = (off_t) byte;
+    fl.l_len = 1;
+
+    if (fcntl(ngx_http_llm_capture_lock_fd, F_SETLK, &fl) == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_errno == NGX_EAGAIN || ngx_errno == NGX_EACCES) {
+        return NGX_DECLINED;
+    }
+
+    ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, ngx_errno,
+                  "llm capture: fcntl(%d, F_SETLK) failed",
+                  ngx_http_llm_capture_lock_fd);
+
+    return NGX_ERROR;
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_byte_locked(ngx_uint_t byte)
+{
+    struct flock  fl;
+
+    ngx_memzero(&fl, sizeof(struct flock));
+
+    fl.l_type = F_WRLCK;
+    fl.l_whence = SEEK_SET;
+    fl.l_start = (off_t) byte;
+    fl.l_len = 1;
+
+    /* an error frees nothing: a live worker's ring given away is two writers */
+
+    return fcntl(ngx_http_llm_capture_lock_fd, F_GETLK, &fl) == -1
+           || fl.l_type != F_UNLCK;
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_lock_worker(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    return ngx_http_llm_capture_lock_byte(
+                          ngx_http_llm_capture_workers_byte(mcf), F_RDLCK);
+}
+
+
+static int
+ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring)
+{
+    ngx_http_llm_capture_drainer_t *d = ctx;
+
+    /* a process does not see its own locks */
+
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        return 0;
+    }
+
+    return !ngx_http_llm_capture_byte_locked(d->mcf->lock + 1 + ring);
+}
+
+
+static void
+ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
+    const char *text)
+{
+    ngx_http_llm_capture_drainer_t *d = ctx;
+
+    ngx_uint_t  n;
+
+    switch (level) {
+
+    case LOG_ALERT:
+        n = NGX_LOG_ALERT;
+        break;
+
+    case LOG_ERR:
+        n = NGX_LOG_ERR;
+        break;
+
+    case LOG_WARNING:
+        n = NGX_LOG_WARN;
+        break;
+
+    default:
+        n = NGX_LOG_NOTICE;
+        break;
+    }
+
+    ngx_log_error(n, d->log, err, "llm capture: %s", text);
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_single_init(ngx_cycle_t *cycle)
+{
+    ngx_http_llm_capture_main_conf_t  *mcf;
+
+    mcf = ngx_http_llm_capture_main_conf(cycle);
+
+    /* the writer wants EFBIG as an error, not as the end of the process */
+
+    (void) signal(SIGXFSZ, SIG_IGN);
+
+    if (ngx_http_llm_capture_drainer_open(&single.work, cycle, mcf) != NGX_OK) {
+        /* an alert has been logged, and serving comes first */
+        return NGX_OK;
+    }
+
+    ngx_memzero(&single.event, sizeof(ngx_event_t));
+
+    single.dummy.fd = (ngx_socket_t) -1;
+
+    single.event.handler = ngx_http_llm_capture_single_handler;
+    single.event.data = &single.dummy;
+    single.event.log = cycle->log;
+    /* or it would hold a graceful shutdown */
+    single.event.cancelable = 1;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_llm_capture_single_wake(void)
+{
+    if (single.work.drain == NULL) {
+        return;
+    }
+
+    if (single.event.timer_set
+        && (ngx_msec_int_t) (single.event.timer.key - ngx_current_msec)
+           <= NGX_HTTP_LLM_CAPTURE_NAP)
+    {
+        return;
+    }
+
+    ngx_add_timer(&single.event, NGX_HTTP_LLM_CAPTURE_NAP);
+}
+
+
+static void
+ngx_http_llm_capture_single_handler(ngx_event_t *ev)
+{
+    uint64_t  now, due;
+
+    now = ngx_http_llm_capture_now();
+
+    if (ngx_http_llm_capture_drain_pass(single.work.drain, now)) {
+        ngx_add_timer(ev, NGX_HTTP_LLM_CAPTURE_NAP);
+        return;
+    }
+
+    due = ngx_http_llm_capture_drain_due(single.work.drain);
+
+    if (due) {
+        due = (due > now) ? ngx_min(due - now, 60000) : 1;
+        ngx_add_timer(ev, (ngx_msec_t) due);
+    }
+}
+
+
+void
+ngx_http_llm_capture_single_exit(ngx_cycle_t *cycle)
+{
+    if (single.work.drain == NULL) {
+        return;
+    }
+
+    if (single.event.timer_set) {
+        ngx_del_timer(&single.event);
+    }
+
+    ngx_http_llm_capture_drainer_finish(&single.work,
+                                        ngx_http_llm_capture_now()
+                                        + single.work.mcf->drain_timeout);
+    ngx_http_llm_capture_drainer_close(&single.work);
+}

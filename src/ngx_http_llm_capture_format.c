@@ -97,6 +97,17 @@ ngx_http_llm_capture_lines_set(ngx_http_llm_capture_lines_t *l,
 }
 
 
+uint64_t
+ngx_http_llm_capture_line_bytes(unsigned format,
+    const ngx_http_llm_capture_line_t *line)
+{
+    char  join[NGX_HTTP_LLM_CAPTURE_JOIN];
+
+    return ngx_http_llm_capture_format_head(join, format, line->ts)
+           + line->len + ngx_http_llm_capture_format_tail(join, format);
+}
+
+
 static struct iovec
 ngx_http_llm_capture_lines_part(const ngx_http_llm_capture_lines_t *l,
     const ngx_http_llm_capture_cursor_t *c)

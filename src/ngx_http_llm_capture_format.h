@@ -70,6 +70,11 @@ typedef struct {
 void ngx_http_llm_capture_lines_set(ngx_http_llm_capture_lines_t *l,
     unsigned format, ngx_http_llm_capture_line_t *line, unsigned n);
 
+/* bytes of one line, whose len and ts are set */
+
+uint64_t ngx_http_llm_capture_line_bytes(unsigned format,
+    const ngx_http_llm_capture_line_t *line);
+
 /*
  * Fills at most max iovecs with what stands at the cursor, which stays.
  * Returns their number; 0 only at the end of the batch.

@@ -39,6 +39,7 @@
 #define NGX_HTTP_LLM_CAPTURE_CHAINS     4096     /* slow uploads moved, most */
 
 #define NGX_HTTP_LLM_CAPTURE_NONE       0xffffffffu
+#define NGX_HTTP_LLM_CAPTURE_REPAIR     0xfffffffeu
 
 
 typedef enum {
@@ -150,7 +151,8 @@ typedef struct {
 
 typedef struct {
     uint32_t                  ring;
-    uint32_t                  chain;        /* NONE: still in the ring */
+    /* NONE: still in the ring; REPAIR: the ring's last id becomes this one */
+    uint32_t                  chain;
     uint64_t                  pos;
     uint64_t                  id;
     uint64_t                  ts;

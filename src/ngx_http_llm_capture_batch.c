@@ -1,0 +1,330 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * Ready uploads -> batches -> their file: sorted by arrival, written straight
+ * out of the rings.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ngx_http_llm_capture_upload.h"
+
+
+#define NGX_HTTP_LLM_CAPTURE_BATCH_BYTES  (4 * 1024 * 1024)
+
+
+static int
+ngx_http_llm_capture_later(const ngx_http_llm_capture_upload_t *a,
+    const ngx_http_llm_capture_upload_t *b)
+{
+    if (a->mono != b->mono) {
+        return a->mono > b->mono;
+    }
+
+    if (a->ring != b->ring) {
+        return a->ring > b->ring;
+    }
+
+    return a->id > b->id;
+}
+
+
+/* a merge sort of what is nearly sorted: by arrival, ring, id */
+
+static ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_sort(ngx_http_llm_capture_upload_t *list, unsigned n)
+{
+    unsigned                        half;
+    ngx_http_llm_capture_upload_t  *a, *b, *u, **last;
+
+    if (n < 2) {
+        return list;
+    }
+
+    half = n / 2;
+    last = &list;
+
+    while (half--) {
+        last = &(*last)->next;
+    }
+
+    b = *last;
+    *last = NULL;
+
+    a = ngx_http_llm_capture_sort(list, n / 2);
+    b = ngx_http_llm_capture_sort(b, n - n / 2);
+
+    last = &list;
+
+    while (a && b) {
+
+        if (ngx_http_llm_capture_later(a, b)) {
+            u = b;
+            b = b->next;
+
+        } else {
+            u = a;
+            a = a->next;
+        }
+
+        *last = u;
+        last = &u->next;
+    }
+
+    *last = a ? a : b;
+
+    return list;
+}
+
+
+static void
+ngx_http_llm_capture_queue_sort(ngx_http_llm_capture_queue_t *q)
+{
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (u = q->first; u && u->next; u = u->next) {
+        if (ngx_http_llm_capture_later(u, u->next)) {
+            break;
+        }
+    }
+
+    if (u == NULL || u->next == NULL) {
+        return;
+    }
+
+    q->first = ngx_http_llm_capture_sort(q->first, q->n);
+
+    while (u->next) {
+        u = u->next;
+    }
+
+    q->last = &u->next;
+}
+
+
+int
+ngx_http_llm_capture_lines(ngx_http_llm_capture_drain_t *d, unsigned n,
+    size_t niov)
+{
+    unsigned                        i;
+    struct iovec                   *iov;
+    ngx_http_llm_capture_line_t    *line;
+    ngx_http_llm_capture_upload_t  *u;
+
+    if (niov > d->niov) {
+        iov = realloc(d->iov, niov * sizeof(struct iovec));
+
+        if (iov == NULL) {
+            return -1;
+        }
+
+        d->iov = iov;
+        d->niov = niov;
+    }
+
+    iov = d->iov;
+
+    for (i = 0; i < n; i++) {
+        u = d->batch[i];
+        line = &d->lines[i];
+
+        line->wall = u->wall;
+        line->mono = u->mono;
+        line->ts = 0;
+        line->body = iov;
+        line->nbody = (uint32_t) ngx_http_llm_capture_upload_niov(d, u);
+
+        ngx_http_llm_capture_upload_iov(d, u, iov);
+
+        iov += line->nbody;
+    }
+
+    return 0;
+}
+
+
+/* the earliest arrival that is still to go to this file */
+
+static void
+ngx_http_llm_capture_earliest(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, uint64_t *wall, uint64_t *mono)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->open[i]; u; u = u->bucket) {
+            if (u->dest->file == dest->file && u->mono < *mono) {
+                *mono = u->mono;
+                *wall = u->wall;
+            }
+        }
+    }
+}
+
+
+/* takes the next batch off the queue, which is sorted */
+
+static unsigned
+ngx_http_llm_capture_batch(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, size_t *niov)
+{
+    unsigned                        n;
+    uint64_t                        bytes;
+    ngx_http_llm_capture_queue_t   *q;
+    ngx_http_llm_capture_upload_t  *u;
+
+    q = &dest->ready;
+    bytes = 0;
+    *niov = 0;
+
+    for (n = 0; q->n && n < NGX_HTTP_LLM_CAPTURE_BATCH; n++) {
+        u = q->first;
+
+        if (n && bytes + u->len > NGX_HTTP_LLM_CAPTURE_BATCH_BYTES) {
+            break;
+        }
+
+        bytes += u->len;
+        *niov += ngx_http_llm_capture_upload_niov(d, u);
+
+        q->first = u->next;
+        q->n--;
+        d->batch[n] = u;
+    }
+
+    return n;
+}
+
+
+/* what was not written goes back to the front of the queue, in its order */
+
+static void
+ngx_http_llm_capture_unbatch(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, unsigned from, unsigned n)
+{
+    ngx_http_llm_capture_queue_t  *q;
+
+    q = &dest->ready;
+
+    if (q->n == 0) {
+        q->first = NULL;
+        q->last = &q->first;
+    }
+
+    while (n-- > from) {
+        d->batch[n]->next = q->first;
+
+        if (q->first == NULL) {
+            q->last = &d->batch[n]->next;
+        }
+
+        q->first = d->batch[n];
+        q->n++;
+    }
+}
+
+
+/* one batch; 1: more may follow, 0: this file has to wait */
+
+static int
+ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest)
+{
+    size_t                          niov;
+    ssize_t                         rc;
+    unsigned                        i, n, done;
+    uint64_t                        wall, mono;
+    uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_intent_t  *it;
+
+    n = ngx_http_llm_capture_batch(d, dest, &niov);
+
+    if (ngx_http_llm_capture_lines(d, n, niov) == -1) {
+        ngx_http_llm_capture_unbatch(d, dest, 0, n);
+        return 0;
+    }
+
+    wall = d->batch[0]->wall;
+    mono = d->batch[0]->mono;
+
+    if (!dest->file->epoch_known) {
+        ngx_http_llm_capture_earliest(d, dest, &wall, &mono);
+    }
+
+    it = ngx_http_llm_capture_zone_intent(&d->zone);
+
+    it->row = dest->row;
+    ngx_http_llm_capture_commit_refs(d, d->batch, n);
+
+    rc = ngx_http_llm_capture_writer_write(d->conf.writer, dest->file,
+                                           dest->format, d->lines, n, wall,
+                                           mono, it, d->now);
+
+    memset(add, 0, sizeof(add));
+
+    done = rc > 0 ? (unsigned) rc : 0;
+
+    if (done < n && dest->file->error != EAGAIN) {
+        add[NGX_HTTP_LLM_CAPTURE_C_write_errors] = 1;
+    }
+
+    if (rc == NGX_HTTP_LLM_CAPTURE_NEVER) {
+        add[NGX_HTTP_LLM_CAPTURE_C_failed] = n;
+        ngx_http_llm_capture_commit(d, dest->row, d->batch, n, add);
+        return 1;
+    }
+
+    add[NGX_HTTP_LLM_CAPTURE_C_recorded] = done;
+
+    for (i = 0; i < done; i++) {
+        add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
+            ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
+    }
+
+    ngx_http_llm_capture_unbatch(d, dest, done, n);
+    ngx_http_llm_capture_commit(d, dest->row, d->batch, done, add);
+
+    return done == n;
+}
+
+
+void
+ngx_http_llm_capture_write_all(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t                       i;
+    ngx_http_llm_capture_dest_t   *dest, **p;
+
+    for (p = &d->busy; *p; /* void */) {
+        dest = *p;
+
+        if (dest->ready.n && dest->file->retry_at <= d->now) {
+            ngx_http_llm_capture_queue_sort(&dest->ready);
+
+            while (dest->ready.n && ngx_http_llm_capture_write(d, dest)) {
+
+                /* the producers get their space back as early as may be */
+
+                for (i = 0; i < d->zone.nrings; i++) {
+                    ngx_http_llm_capture_advance(d, i);
+                }
+            }
+        }
+
+        if (dest->ready.n) {
+            p = &dest->busy;
+            continue;
+        }
+
+        *p = dest->busy;
+        dest->is_busy = 0;
+    }
+}

@@ -1,0 +1,424 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * How an outcome is made to count once, though the helper may be killed at
+ * any instruction.  The intent in the zone says what is being done, with the
+ * counters as they must stand after it: they are set, not added to, so that
+ * doing it again does no harm.  Only then the intent is cleared, and only then
+ * the tails move over what was marked.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <string.h>
+#include <syslog.h>
+
+#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_point.h"
+
+
+void
+ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t **u, unsigned n)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_ref_t     *ref;
+    ngx_http_llm_capture_intent_t  *it;
+
+    it = ngx_http_llm_capture_zone_intent(&d->zone);
+
+    for (i = 0; i < n; i++) {
+        ref = &it->refs[i];
+
+        ref->ring = u[i]->ring;
+        ref->chain = u[i]->chain;
+        ref->pos = u[i]->pos;
+        ref->id = u[i]->id;
+        ref->ts = 0;
+    }
+
+    it->nrefs = n;
+}
+
+
+/* its frames are marked, or its blocks freed; nothing knows it any more */
+
+static void
+ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    ngx_http_llm_capture_piece_mark(d, u, NGX_HTTP_LLM_CAPTURE_DONE);
+
+    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+        ngx_http_llm_capture_spill_free(d, u->chain);
+    }
+
+    d->nuploads--;
+    d->finished++;
+
+    ngx_http_llm_capture_upload_free(d, u);
+}
+
+
+static void
+ngx_http_llm_capture_commit_row(ngx_http_llm_capture_drain_t *d, uint32_t row,
+    const uint64_t n[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    unsigned                        c;
+    ngx_http_llm_capture_row_t     *r;
+    ngx_http_llm_capture_intent_t  *it;
+
+    it = ngx_http_llm_capture_zone_intent(&d->zone);
+    r = ngx_http_llm_capture_zone_helper(&d->zone) + row;
+
+    NGX_HTTP_LLM_CAPTURE_POINT("marked");
+
+    for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
+        atomic_store_explicit(&r->n[c], n[c], memory_order_release);
+    }
+
+    NGX_HTTP_LLM_CAPTURE_POINT("counted");
+
+    atomic_store_explicit(&it->state, NGX_HTTP_LLM_CAPTURE_INTENT_NONE,
+                          memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("committed");
+}
+
+
+static void
+ngx_http_llm_capture_commit_begin(ngx_http_llm_capture_drain_t *d,
+    uint32_t row, unsigned n, const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max],
+    uint64_t after[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    unsigned                        c;
+    ngx_http_llm_capture_row_t     *r;
+    ngx_http_llm_capture_intent_t  *it;
+
+    it = ngx_http_llm_capture_zone_intent(&d->zone);
+    r = ngx_http_llm_capture_zone_helper(&d->zone) + row;
+
+    it->row = row;
+    it->nrefs = n;
+
+    for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
+        after[c] = atomic_load_explicit(&r->n[c], memory_order_relaxed)
+                   + add[c];
+        it->n[c] = after[c];
+    }
+
+    NGX_HTTP_LLM_CAPTURE_POINT("before commit");
+
+    atomic_store_explicit(&it->state, NGX_HTTP_LLM_CAPTURE_INTENT_COMMIT,
+                          memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("commit");
+}
+
+
+void
+ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
+    ngx_http_llm_capture_upload_t **u, unsigned n,
+    const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    unsigned  i;
+    uint64_t  after[NGX_HTTP_LLM_CAPTURE_C_max];
+
+    ngx_http_llm_capture_commit_begin(d, row, n, add, after);
+
+    for (i = 0; i < n; i++) {
+        ngx_http_llm_capture_commit_upload(d, u[i]);
+    }
+
+    ngx_http_llm_capture_commit_row(d, row, after);
+}
+
+
+void
+ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d)
+{
+    uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint32_t                        row;
+    unsigned                        n;
+    ngx_http_llm_capture_queue_t   *q;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (row = 0; row < NGX_HTTP_LLM_CAPTURE_ROWS; row++) {
+        q = &d->refused[row];
+
+        while (q->n) {
+            memset(add, 0, sizeof(add));
+
+            for (n = 0; q->n && n < NGX_HTTP_LLM_CAPTURE_BATCH; n++) {
+                u = q->first;
+                q->first = u->next;
+                q->n--;
+
+                add[u->why]++;
+                d->batch[n] = u;
+            }
+
+            ngx_http_llm_capture_commit_refs(d, d->batch, n);
+            ngx_http_llm_capture_commit(d, row, d->batch, n, add);
+        }
+    }
+}
+
+
+/*
+ * ids count the BEGINs of a ring, so a worker that died after it had counted
+ * seen, and before a reason or a BEGIN, left a sum that is off by one.  In a
+ * ring that broke, all that was not read is missing.
+ */
+
+void
+ngx_http_llm_capture_commit_repair(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, unsigned broken)
+{
+    uint64_t                          seen, told, last, row, off;
+    uint64_t                          add[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                          after[NGX_HTTP_LLM_CAPTURE_C_max];
+    unsigned                          i, c;
+    ngx_http_llm_capture_ref_t       *ref;
+    ngx_http_llm_capture_row_t       *rows;
+    ngx_http_llm_capture_ring_hdr_t  *hdr;
+
+    hdr = ngx_http_llm_capture_zone_ring(&d->zone, ring);
+    rows = ngx_http_llm_capture_zone_rows(&d->zone, ring);
+
+    seen = 0;
+    told = 0;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {
+        seen += atomic_load_explicit(&rows[i].n[NGX_HTTP_LLM_CAPTURE_C_seen],
+                                     memory_order_acquire);
+
+        for (c = NGX_HTTP_LLM_CAPTURE_C_seen + 1;
+             c <= NGX_HTTP_LLM_CAPTURE_C_last;
+             c++)
+        {
+            told += atomic_load_explicit(&rows[i].n[c], memory_order_acquire);
+        }
+    }
+
+    last = atomic_load_explicit(&hdr->last_id, memory_order_relaxed);
+
+    off = seen - told - last;
+
+    if (off == 0 || off > (broken ? UINT32_MAX : 1)) {
+        return;
+    }
+
+    row = atomic_load_explicit(&hdr->deciding, memory_order_relaxed);
+    row = row == 0 || row > NGX_HTTP_LLM_CAPTURE_ROWS
+          ? NGX_HTTP_LLM_CAPTURE_TEMPLATES : row - 1;
+
+    memset(add, 0, sizeof(add));
+    add[broken ? NGX_HTTP_LLM_CAPTURE_C_lost
+               : NGX_HTTP_LLM_CAPTURE_C_aborted] = off;
+
+    ref = &ngx_http_llm_capture_zone_intent(&d->zone)->refs[0];
+
+    memset(ref, 0, sizeof(ngx_http_llm_capture_ref_t));
+    ref->ring = ring;
+    ref->chain = NGX_HTTP_LLM_CAPTURE_REPAIR;
+    ref->id = last + off;
+
+    ngx_http_llm_capture_commit_begin(d, (uint32_t) row, 1, add, after);
+    atomic_store_explicit(&hdr->last_id, last + off, memory_order_release);
+    ngx_http_llm_capture_commit_row(d, (uint32_t) row, after);
+}
+
+
+/* the uploads of an intent, taken off their lists; NULL for one not there */
+
+static unsigned
+ngx_http_llm_capture_commit_take(ngx_http_llm_capture_drain_t *d,
+    const ngx_http_llm_capture_intent_t *it,
+    ngx_http_llm_capture_upload_t **u)
+{
+    unsigned                          i, n;
+    const ngx_http_llm_capture_ref_t *ref;
+
+    n = 0;
+
+    for (i = 0; i < it->nrefs; i++) {
+        ref = &it->refs[i];
+        u[i] = NULL;
+
+        if (ref->ring < d->zone.nrings
+            && ref->chain != NGX_HTTP_LLM_CAPTURE_REPAIR)
+        {
+            u[i] = ngx_http_llm_capture_upload_take(d, ref->ring, ref->id);
+        }
+
+        n += u[i] != NULL;
+    }
+
+    return n;
+}
+
+
+static void
+ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
+    const ngx_http_llm_capture_intent_t *it)
+{
+    unsigned                           i;
+    const ngx_http_llm_capture_ref_t  *ref;
+
+    (void) ngx_http_llm_capture_commit_take(d, it, d->batch);
+
+    for (i = 0; i < it->nrefs; i++) {
+        ref = &it->refs[i];
+
+        if (d->batch[i]) {
+            ngx_http_llm_capture_commit_upload(d, d->batch[i]);
+
+        } else if (ref->chain == NGX_HTTP_LLM_CAPTURE_REPAIR
+                   && ref->ring < d->zone.nrings)
+        {
+            atomic_store_explicit(
+                &ngx_http_llm_capture_zone_ring(&d->zone, ref->ring)->last_id,
+                ref->id, memory_order_release);
+        }
+    }
+
+    ngx_http_llm_capture_commit_row(d, it->row, it->n);
+}
+
+
+/* 0: done; -1: to be tried again */
+
+static int
+ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_intent_t *it)
+{
+    size_t                          n;
+    ssize_t                         rc;
+    uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
+    unsigned                        i, have;
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u;
+
+    have = ngx_http_llm_capture_commit_take(d, it, d->batch);
+
+    rc = NGX_HTTP_LLM_CAPTURE_UNCERTAIN;
+    dest = NULL;
+
+    if (have == it->nrefs && have) {
+        dest = d->batch[0]->dest;
+        n = 0;
+
+        for (i = 0; i < have; i++) {
+            u = d->batch[i];
+
+            if (u->state != NGX_HTTP_LLM_CAPTURE_U_READY || u->dest != dest) {
+                break;
+            }
+
+            n += ngx_http_llm_capture_upload_niov(d, u);
+        }
+
+        if (i == have && ngx_http_llm_capture_lines(d, have, n) == 0) {
+
+            for (i = 0; i < have; i++) {
+                d->lines[i].ts = it->refs[i].ts;
+            }
+
+            rc = ngx_http_llm_capture_writer_recover(d->conf.writer, it,
+                                                     d->lines, have);
+        }
+    }
+
+    if (rc == NGX_HTTP_LLM_CAPTURE_NOT_NOW && d->now < d->give_up) {
+
+        for (i = 0; i < have; i++) {
+            ngx_http_llm_capture_queue_add(&dest->ready, d->batch[i]);
+        }
+
+        return -1;
+    }
+
+    memset(add, 0, sizeof(add));
+
+    if (rc < 0) {
+
+        /* whether they stand in a file nobody can tell: never again */
+
+        for (have = 0, i = 0; i < it->nrefs; i++) {
+            if (d->batch[i]) {
+                d->batch[have++] = d->batch[i];
+            }
+        }
+
+        add[NGX_HTTP_LLM_CAPTURE_C_uncertain] = have;
+
+        ngx_http_llm_capture_drain_say(d, LOG_ERR, 0,
+            "%u records were being written to \"%.*s\" as the helper died, "
+            "and the file is gone or shorter: they are counted uncertain",
+            have, (int) it->path_len, it->path);
+
+        ngx_http_llm_capture_commit_refs(d, d->batch, have);
+        ngx_http_llm_capture_commit(d, have ? d->batch[0]->dest->row : it->row,
+                                    d->batch, have, add);
+        return 0;
+    }
+
+    for (i = (unsigned) rc; i < have; i++) {
+        ngx_http_llm_capture_queue_add(&dest->ready, d->batch[i]);
+    }
+
+    add[NGX_HTTP_LLM_CAPTURE_C_recorded] = (uint64_t) rc;
+
+    for (i = 0; i < (unsigned) rc; i++) {
+        add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
+            ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
+    }
+
+    ngx_http_llm_capture_commit_refs(d, d->batch, (unsigned) rc);
+    ngx_http_llm_capture_commit(d, dest->row, d->batch, (unsigned) rc, add);
+
+    return 0;
+}
+
+
+int
+ngx_http_llm_capture_commit_recover(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t                        state;
+    ngx_http_llm_capture_intent_t  *it, *copy;
+
+    it = ngx_http_llm_capture_zone_intent(&d->zone);
+    state = atomic_load_explicit(&it->state, memory_order_acquire);
+
+    if (state == NGX_HTTP_LLM_CAPTURE_INTENT_NONE) {
+        return 0;
+    }
+
+    copy = &d->left;
+
+    memcpy(copy, it, sizeof(ngx_http_llm_capture_intent_t));
+
+    if (copy->nrefs > NGX_HTTP_LLM_CAPTURE_BATCH) {
+        copy->nrefs = 0;
+    }
+
+    if (copy->row >= NGX_HTTP_LLM_CAPTURE_ROWS) {
+        copy->row = NGX_HTTP_LLM_CAPTURE_TEMPLATES;
+    }
+
+    if (copy->path_len >= NGX_HTTP_LLM_CAPTURE_PATH) {
+        copy->path_len = 0;
+    }
+
+    if (state == NGX_HTTP_LLM_CAPTURE_INTENT_COMMIT) {
+        ngx_http_llm_capture_recover_commit(d, copy);
+        return 0;
+    }
+
+    return ngx_http_llm_capture_recover_write(d, copy);
+}

@@ -1,0 +1,565 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * Slow uploads, moved out of the rings.  A body that trickles in would pin all
+ * that came behind it; its bytes go to blocks of the arena in the zone, where a
+ * successor finds them (a heap would die with the helper at every reload).
+ *
+ * A chain holds what its BEGIN added (struct and path, in the first block),
+ * then the body.  The links and lengths in the zone are for the successor; this
+ * process goes by its own copies.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_point.h"
+
+
+/* free blocks whose pages are kept */
+#define NGX_HTTP_LLM_CAPTURE_WARM  64
+
+
+typedef struct {
+    uint32_t                           first;
+    uint32_t                           last;
+    uint32_t                           n;         /* blocks; 0: a free chain */
+    uint32_t                           extra;
+} ngx_http_llm_capture_blocks_t;
+
+
+struct ngx_http_llm_capture_spill_s {
+    ngx_http_llm_capture_blocks_t      chains[NGX_HTTP_LLM_CAPTURE_CHAINS];
+    uint32_t                           look;      /* for a free chain */
+
+    uint32_t                           warm[NGX_HTTP_LLM_CAPTURE_WARM];
+    uint32_t                           nwarm;
+    uint32_t                           ncold;
+
+    uint32_t                          *cold;      /* stacks of free blocks */
+    uint32_t                          *next;      /* links of those in use */
+};
+
+
+static uint32_t
+ngx_http_llm_capture_blocks_for(uint64_t bytes)
+{
+    uint64_t  n;
+
+    n = bytes / NGX_HTTP_LLM_CAPTURE_BLOCK
+        + (bytes % NGX_HTTP_LLM_CAPTURE_BLOCK != 0);
+
+    return n < NGX_HTTP_LLM_CAPTURE_NONE ? (uint32_t) n
+                                         : NGX_HTTP_LLM_CAPTURE_NONE;
+}
+
+
+static void
+ngx_http_llm_capture_block_free(ngx_http_llm_capture_drain_t *d,
+    uint32_t block)
+{
+    ngx_http_llm_capture_spill_t  *s = d->spill;
+
+    if (s->nwarm < NGX_HTTP_LLM_CAPTURE_WARM) {
+        s->warm[s->nwarm++] = block;
+        return;
+    }
+
+    (void) madvise(ngx_http_llm_capture_zone_block(&d->zone, block),
+                   NGX_HTTP_LLM_CAPTURE_BLOCK, MADV_REMOVE);
+
+    s->cold[s->ncold++] = block;
+}
+
+
+/* one more block behind a chain; the caller has made sure that there is one */
+
+static void
+ngx_http_llm_capture_block_add(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain)
+{
+    uint32_t                        block;
+    ngx_http_llm_capture_spill_t   *s = d->spill;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    block = s->nwarm ? s->warm[--s->nwarm] : s->cold[--s->ncold];
+
+    c = &s->chains[chain];
+
+    if (c->n == 0) {
+        c->first = block;
+
+    } else {
+        s->next[c->last] = block;
+        atomic_store_explicit(ngx_http_llm_capture_zone_next(&d->zone,
+                                                             c->last),
+                              block, memory_order_relaxed);
+    }
+
+    s->next[block] = NGX_HTTP_LLM_CAPTURE_NONE;
+    c->last = block;
+    c->n++;
+}
+
+
+/* bytes behind `used` of a chain, whose blocks are there */
+
+static void
+ngx_http_llm_capture_chain_append(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain, uint64_t used, const uint8_t *p, size_t n)
+{
+    size_t                          at, part;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[chain];
+
+    while (n) {
+        at = (size_t) (used % NGX_HTTP_LLM_CAPTURE_BLOCK);
+
+        if (used / NGX_HTTP_LLM_CAPTURE_BLOCK == c->n) {
+            ngx_http_llm_capture_block_add(d, chain);
+        }
+
+        part = NGX_HTTP_LLM_CAPTURE_BLOCK - at;
+
+        if (part > n) {
+            part = n;
+        }
+
+        memcpy(ngx_http_llm_capture_zone_block(&d->zone, c->last) + at, p,
+               part);
+
+        p += part;
+        n -= part;
+        used += part;
+    }
+}
+
+
+/* can a chain of so many bytes become one of so many? */
+
+static int
+ngx_http_llm_capture_spill_room(ngx_http_llm_capture_drain_t *d,
+    uint32_t have, uint64_t bytes)
+{
+    uint32_t  need;
+
+    need = ngx_http_llm_capture_blocks_for(bytes);
+
+    return need <= have || need - have <= d->spill->nwarm + d->spill->ncold;
+}
+
+
+static uint32_t
+ngx_http_llm_capture_spill_chain(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t                       i, n;
+    ngx_http_llm_capture_spill_t  *s = d->spill;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_CHAINS; i++) {
+        n = (s->look + i) % NGX_HTTP_LLM_CAPTURE_CHAINS;
+
+        if (s->chains[n].n == 0) {
+            s->look = n + 1;
+            return n;
+        }
+    }
+
+    return NGX_HTTP_LLM_CAPTURE_NONE;
+}
+
+
+int
+ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    uint32_t                       chain;
+    uint64_t                       used;
+    ngx_http_llm_capture_begin_t   begin;
+    ngx_http_llm_capture_chain_t  *c;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    memset(&begin, 0, sizeof(begin));
+
+    begin.wall = u->wall;
+    begin.mono = u->mono;
+    begin.hash = u->dest->hash;
+    begin.path_len = (uint16_t) u->dest->path_len;
+    begin.format = (uint8_t) u->dest->format;
+
+    chain = ngx_http_llm_capture_spill_chain(d);
+
+    if (chain == NGX_HTTP_LLM_CAPTURE_NONE
+        || !ngx_http_llm_capture_spill_room(d, 0,
+                                 sizeof(begin) + begin.path_len + u->len))
+    {
+        return -1;
+    }
+
+    ngx_http_llm_capture_chain_append(d, chain, 0, (uint8_t *) &begin,
+                                      sizeof(begin));
+    used = sizeof(begin);
+
+    ngx_http_llm_capture_chain_append(d, chain, used,
+                                      (uint8_t *) u->dest->path,
+                                      begin.path_len);
+    used += begin.path_len;
+
+    d->spill->chains[chain].extra = (uint32_t) used;
+
+    for (piece = u->first; piece; piece = piece->next) {
+        ngx_http_llm_capture_chain_append(d, chain, used,
+            ngx_http_llm_capture_zone_data(&d->zone, u->ring)
+                + piece->at + piece->body,
+            piece->len);
+        used += piece->len;
+    }
+
+    c = ngx_http_llm_capture_zone_chain(&d->zone, chain);
+
+    c->ring = u->ring;
+    c->id = u->id;
+    c->extra = d->spill->chains[chain].extra;
+    c->first = d->spill->chains[chain].first;
+    atomic_store_explicit(&c->bytes, u->len, memory_order_relaxed);
+    atomic_store_explicit(&c->state, NGX_HTTP_LLM_CAPTURE_CHAIN_OPEN,
+                          memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("spill");
+
+    u->chain = chain;
+    ngx_http_llm_capture_piece_mark(d, u, NGX_HTTP_LLM_CAPTURE_MOVED);
+
+    return 0;
+}
+
+
+int
+ngx_http_llm_capture_spill_more(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, const uint8_t *p, size_t n)
+{
+    uint64_t                        used;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[u->chain];
+    used = c->extra + u->len;
+
+    if (!ngx_http_llm_capture_spill_room(d, c->n, used + n)) {
+        return -1;
+    }
+
+    ngx_http_llm_capture_chain_append(d, u->chain, used, p, n);
+
+    u->len += n;
+
+    atomic_store_explicit(
+        &ngx_http_llm_capture_zone_chain(&d->zone, u->chain)->bytes, u->len,
+        memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("spill more");
+
+    return 0;
+}
+
+
+void
+ngx_http_llm_capture_spill_ended(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    atomic_store_explicit(
+        &ngx_http_llm_capture_zone_chain(&d->zone, u->chain)->state,
+        NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED, memory_order_release);
+
+    NGX_HTTP_LLM_CAPTURE_POINT("spill ended");
+}
+
+
+void
+ngx_http_llm_capture_spill_free(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain)
+{
+    uint32_t                        block, next, i;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    atomic_store_explicit(
+        &ngx_http_llm_capture_zone_chain(&d->zone, chain)->state,
+        NGX_HTTP_LLM_CAPTURE_CHAIN_FREE, memory_order_release);
+
+    c = &d->spill->chains[chain];
+    block = c->first;
+
+    for (i = 0; i < c->n; i++) {
+        next = d->spill->next[block];
+        ngx_http_llm_capture_block_free(d, block);
+        block = next;
+    }
+
+    c->n = 0;
+}
+
+
+uint32_t
+ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    return d->spill->chains[u->chain].n;
+}
+
+
+void
+ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, struct iovec *iov)
+{
+    size_t                          skip, n;
+    uint32_t                        block, i;
+    uint64_t                        left;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[u->chain];
+    block = c->first;
+    skip = c->extra;
+    left = u->len;
+
+    for (i = 0; i < c->n; i++) {
+        n = NGX_HTTP_LLM_CAPTURE_BLOCK - skip;
+
+        if (n > left) {
+            n = (size_t) left;
+        }
+
+        iov[i].iov_base = ngx_http_llm_capture_zone_block(&d->zone, block)
+                          + skip;
+        iov[i].iov_len = n;
+
+        left -= n;
+        skip = 0;
+        block = d->spill->next[block];
+    }
+}
+
+
+void
+ngx_http_llm_capture_spill_scan(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_scan_t *s)
+{
+    size_t                          skip, n;
+    uint32_t                        block, i;
+    uint64_t                        left;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[u->chain];
+    block = c->first;
+    skip = c->extra;
+    left = u->len;
+
+    for (i = 0; i < c->n; i++) {
+        n = NGX_HTTP_LLM_CAPTURE_BLOCK - skip;
+
+        if (n > left) {
+            n = (size_t) left;
+        }
+
+        (void) ngx_http_llm_capture_scan_feed(s,
+            ngx_http_llm_capture_zone_block(&d->zone, block) + skip, n);
+
+        left -= n;
+        skip = 0;
+        block = d->spill->next[block];
+    }
+}
+
+
+/*
+ * A chain as a predecessor, or a spoiled zone, left it.  used: a byte per
+ * block.  Returns 0 if it is taken, with its blocks; -1 if it makes no sense.
+ */
+
+static int
+ngx_http_llm_capture_spill_check(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain, ngx_http_llm_capture_chain_t *copy, uint8_t *used)
+{
+    uint32_t                        block, need, i;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[chain];
+
+    need = copy->bytes < d->zone.size
+           ? ngx_http_llm_capture_blocks_for(copy->extra + copy->bytes)
+           : NGX_HTTP_LLM_CAPTURE_NONE;
+
+    if (copy->ring >= d->zone.nrings || need > d->zone.nblocks
+        || copy->extra <= sizeof(ngx_http_llm_capture_begin_t)
+        || copy->extra >= sizeof(ngx_http_llm_capture_begin_t)
+                          + NGX_HTTP_LLM_CAPTURE_PATH
+        || ngx_http_llm_capture_upload_find(d, copy->ring, copy->id))
+    {
+        return -1;
+    }
+
+    block = copy->first;
+
+    for (i = 0; i < need; i++) {
+
+        if (block >= d->zone.nblocks || used[block]) {
+            break;
+        }
+
+        used[block] = 1;
+
+        if (i) {
+            d->spill->next[c->last] = block;
+
+        } else {
+            c->first = block;
+        }
+
+        c->last = block;
+        d->spill->next[block] = NGX_HTTP_LLM_CAPTURE_NONE;
+
+        block = atomic_load_explicit(
+                    ngx_http_llm_capture_zone_next(&d->zone, block),
+                    memory_order_relaxed);
+    }
+
+    if (i < need) {
+
+        for (block = c->first; i; i--) {
+            used[block] = 0;
+            block = d->spill->next[block];
+        }
+
+        return -1;
+    }
+
+    c->n = need;
+    c->extra = copy->extra;
+
+    return 0;
+}
+
+
+static int
+ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain, uint8_t *used)
+{
+    const uint8_t                  *block;
+    ngx_http_llm_capture_begin_t    begin;
+    ngx_http_llm_capture_chain_t    copy, *c;
+    ngx_http_llm_capture_upload_t  *u;
+
+    c = ngx_http_llm_capture_zone_chain(&d->zone, chain);
+
+    copy.state = atomic_load_explicit(&c->state, memory_order_acquire);
+
+    if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_FREE) {
+        return 0;
+    }
+
+    copy.ring = c->ring;
+    copy.id = c->id;
+    copy.bytes = atomic_load_explicit(&c->bytes, memory_order_acquire);
+    copy.extra = c->extra;
+    copy.first = c->first;
+
+    if (ngx_http_llm_capture_spill_check(d, chain, &copy, used) == -1) {
+        goto spoiled;
+    }
+
+    block = ngx_http_llm_capture_zone_block(&d->zone,
+                                            d->spill->chains[chain].first);
+    memcpy(&begin, block, sizeof(begin));
+
+    if (sizeof(begin) + begin.path_len != copy.extra
+        || begin.format >= NGX_HTTP_LLM_CAPTURE_FORMATS)
+    {
+        ngx_http_llm_capture_spill_free(d, chain);
+        return 0;
+    }
+
+    u = ngx_http_llm_capture_upload_new(d, copy.ring, copy.id, &begin,
+                                        (char *) block + sizeof(begin));
+    if (u == NULL) {
+        return -1;
+    }
+
+    u->chain = chain;
+    u->len = copy.bytes;
+
+    if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED) {
+        ngx_http_llm_capture_upload_ended(d, u);
+    }
+
+    return 0;
+
+spoiled:
+
+    atomic_store_explicit(&c->state, NGX_HTTP_LLM_CAPTURE_CHAIN_FREE,
+                          memory_order_release);
+    return 0;
+}
+
+
+int
+ngx_http_llm_capture_spill_open(ngx_http_llm_capture_drain_t *d)
+{
+    uint8_t                       *used;
+    uint32_t                       i, n;
+    ngx_http_llm_capture_spill_t  *s;
+
+    n = d->zone.nblocks;
+
+    s = calloc(1, sizeof(ngx_http_llm_capture_spill_t));
+
+    if (s == NULL) {
+        return -1;
+    }
+
+    d->spill = s;
+
+    s->cold = malloc((size_t) n * sizeof(uint32_t));
+    s->next = malloc((size_t) n * sizeof(uint32_t));
+    used = calloc(1, n);
+
+    if (s->cold == NULL || s->next == NULL || used == NULL) {
+        free(used);
+        return -1;
+    }
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_CHAINS; i++) {
+        if (ngx_http_llm_capture_spill_take(d, i, used) == -1) {
+            free(used);
+            return -1;
+        }
+    }
+
+    /* the lowest blocks are taken first */
+
+    for (i = n; i-- > 0; /* void */) {
+        if (!used[i]) {
+            s->cold[s->ncold++] = i;
+        }
+    }
+
+    free(used);
+
+    return 0;
+}
+
+
+void
+ngx_http_llm_capture_spill_close(ngx_http_llm_capture_drain_t *d)
+{
+    if (d->spill) {
+        free(d->spill->cold);
+        free(d->spill->next);
+        free(d->spill);
+    }
+}

@@ -1,0 +1,522 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * The bodies under way, as the helper knows them, and where they go.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ngx_http_llm_capture_upload.h"
+
+
+/* bytes taken from the system at a time, for pieces and uploads */
+#define NGX_HTTP_LLM_CAPTURE_SLAB  65536
+
+
+typedef struct ngx_http_llm_capture_slab_s {
+    struct ngx_http_llm_capture_slab_s  *next;
+} ngx_http_llm_capture_slab_t;
+
+
+static char  brace[] = "{";
+
+
+/* more pieces and uploads; they are used again, and freed with the drain */
+
+static int
+ngx_http_llm_capture_refill(ngx_http_llm_capture_drain_t *d)
+{
+    char                           *p, *end;
+    ngx_http_llm_capture_slab_t    *slab;
+    ngx_http_llm_capture_piece_t   *piece;
+    ngx_http_llm_capture_upload_t  *u;
+
+    while (d->free_pieces == NULL || d->free_uploads == NULL) {
+
+        slab = malloc(NGX_HTTP_LLM_CAPTURE_SLAB);
+
+        if (slab == NULL) {
+            return -1;
+        }
+
+        slab->next = d->slabs;
+        d->slabs = slab;
+
+        p = (char *) (slab + 1);
+        end = (char *) slab + NGX_HTTP_LLM_CAPTURE_SLAB;
+
+        if (d->free_pieces == NULL) {
+            for ( /* void */ ; p + sizeof(*piece) <= end; p += sizeof(*piece)) {
+                piece = (void *) p;
+                piece->behind = d->free_pieces;
+                d->free_pieces = piece;
+            }
+
+        } else {
+            for ( /* void */ ; p + sizeof(*u) <= end; p += sizeof(*u)) {
+                u = (void *) p;
+                u->next = d->free_uploads;
+                d->free_uploads = u;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_http_llm_capture_upload_t **
+ngx_http_llm_capture_bucket(ngx_http_llm_capture_drain_t *d, uint32_t ring,
+    uint64_t id)
+{
+    return &d->open[(id * 31 + ring) % NGX_HTTP_LLM_CAPTURE_HASH];
+}
+
+
+ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_upload_find(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, uint64_t id)
+{
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (u = *ngx_http_llm_capture_bucket(d, ring, id); u; u = u->bucket) {
+        if (u->id == id && u->ring == ring) {
+            return u;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_http_llm_capture_dest_t *
+ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
+    const ngx_http_llm_capture_begin_t *begin)
+{
+    uint64_t                      hash;
+    ngx_http_llm_capture_dest_t  *dest, **bucket;
+
+    hash = ngx_http_llm_capture_zone_hash(path, begin->path_len,
+                                          begin->format)
+           ^ begin->hash;
+    bucket = &d->dests[hash % NGX_HTTP_LLM_CAPTURE_HASH];
+
+    for (dest = *bucket; dest; dest = dest->bucket) {
+        if (dest->hash == begin->hash && dest->format == begin->format
+            && dest->path_len == begin->path_len
+            && memcmp(dest->path, path, begin->path_len) == 0)
+        {
+            return dest;
+        }
+    }
+
+    dest = calloc(1, sizeof(ngx_http_llm_capture_dest_t) + begin->path_len + 1);
+
+    if (dest == NULL) {
+        return NULL;
+    }
+
+    dest->hash = begin->hash;
+    dest->format = begin->format;
+    dest->row = ngx_http_llm_capture_zone_row(&d->zone, begin->hash);
+    dest->path_len = begin->path_len;
+    dest->path = (char *) (dest + 1);
+    memcpy(dest->path, path, begin->path_len);
+
+    /* NULL: too many paths, or no path; counted bad_path */
+
+    dest->file = ngx_http_llm_capture_writer_file(d->conf.writer, dest->path,
+                                                  dest->path_len);
+
+    if (dest->file == NULL) {
+        free(dest);
+
+        dest = &d->bad[ngx_http_llm_capture_zone_row(&d->zone, begin->hash)];
+        dest->row = (uint32_t) (dest - d->bad);
+
+        return dest;
+    }
+
+    dest->bucket = *bucket;
+    *bucket = dest;
+
+    return dest;
+}
+
+
+ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, uint64_t id, const ngx_http_llm_capture_begin_t *begin,
+    const char *path)
+{
+    char                            copy[NGX_HTTP_LLM_CAPTURE_PATH];
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u, **bucket;
+
+    if (ngx_http_llm_capture_refill(d) == -1) {
+        return NULL;
+    }
+
+    memcpy(copy, path, begin->path_len);
+
+    dest = ngx_http_llm_capture_dest(d, copy, begin);
+
+    if (dest == NULL) {
+        return NULL;
+    }
+
+    u = d->free_uploads;
+    d->free_uploads = u->next;
+
+    memset(u, 0, sizeof(ngx_http_llm_capture_upload_t));
+
+    u->dest = dest;
+    u->ring = ring;
+    u->chain = NGX_HTTP_LLM_CAPTURE_NONE;
+    u->id = id;
+    u->wall = begin->wall;
+    u->mono = begin->mono;
+    u->state = NGX_HTTP_LLM_CAPTURE_U_OPEN;
+
+    bucket = ngx_http_llm_capture_bucket(d, ring, id);
+    u->bucket = *bucket;
+    *bucket = u;
+
+    d->nuploads++;
+
+    return u;
+}
+
+
+void
+ngx_http_llm_capture_upload_close(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    ngx_http_llm_capture_upload_t  **p;
+
+    for (p = ngx_http_llm_capture_bucket(d, u->ring, u->id);
+         *p;
+         p = &(*p)->bucket)
+    {
+        if (*p == u) {
+            *p = u->bucket;
+            return;
+        }
+    }
+}
+
+
+void
+ngx_http_llm_capture_upload_free(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    u->next = d->free_uploads;
+    d->free_uploads = u;
+}
+
+
+ngx_http_llm_capture_piece_t *
+ngx_http_llm_capture_piece_new(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_piece_t  *piece;
+
+    if (ngx_http_llm_capture_refill(d) == -1) {
+        return NULL;
+    }
+
+    piece = d->free_pieces;
+    d->free_pieces = piece->behind;
+
+    memset(piece, 0, sizeof(ngx_http_llm_capture_piece_t));
+
+    return piece;
+}
+
+
+void
+ngx_http_llm_capture_piece_free(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_piece_t *piece)
+{
+    piece->behind = d->free_pieces;
+    d->free_pieces = piece;
+}
+
+
+void
+ngx_http_llm_capture_piece_mark(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint32_t mark)
+{
+    ngx_http_llm_capture_frame_t           *f;
+    ngx_http_llm_capture_piece_t           *piece;
+
+    for (piece = u->first; piece; piece = piece->next) {
+        f = (ngx_http_llm_capture_frame_t *)
+                (ngx_http_llm_capture_zone_data(&d->zone, u->ring)
+                 + piece->at);
+
+        *(volatile uint32_t *) &f->mark = mark;
+        piece->upload = NULL;
+    }
+
+    u->first = NULL;
+    u->last = NULL;
+    u->npieces = 0;
+}
+
+
+static ngx_http_llm_capture_counter_e
+ngx_http_llm_capture_why(ngx_http_llm_capture_verdict_t verdict)
+{
+    switch (verdict) {
+    case NGX_HTTP_LLM_CAPTURE_SCAN_UTF8:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_utf8;
+    case NGX_HTTP_LLM_CAPTURE_SCAN_NUMBER:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_number;
+    case NGX_HTTP_LLM_CAPTURE_SCAN_DEPTH:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_depth;
+    case NGX_HTTP_LLM_CAPTURE_SCAN_NOT_OBJECT:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_not_object;
+    case NGX_HTTP_LLM_CAPTURE_SCAN_EMPTY:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_empty;
+    case NGX_HTTP_LLM_CAPTURE_SCAN_NO_MESSAGES:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_no_messages;
+    default:
+        return NGX_HTTP_LLM_CAPTURE_C_invalid_json;
+    }
+}
+
+
+/* in place, where the bytes stand */
+
+static ngx_http_llm_capture_verdict_t
+ngx_http_llm_capture_upload_scan(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_scan_t *s)
+{
+    uint8_t                       *data;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    if (u->dest->format == NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD) {
+        ngx_http_llm_capture_scan_init(s, NGX_HTTP_LLM_CAPTURE_SCAN_LIMIT,
+                                       NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES);
+    } else {
+        ngx_http_llm_capture_scan_init(s, NGX_HTTP_LLM_CAPTURE_SCAN_WRAPPED,
+                                       0);
+    }
+
+    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+        ngx_http_llm_capture_spill_scan(d, u, s);
+        return ngx_http_llm_capture_scan_end(s);
+    }
+
+    data = ngx_http_llm_capture_zone_data(&d->zone, u->ring);
+
+    for (piece = u->first; piece; piece = piece->next) {
+        (void) ngx_http_llm_capture_scan_feed(s,
+                                          data + piece->at + piece->body,
+                                          piece->len);
+    }
+
+    return ngx_http_llm_capture_scan_end(s);
+}
+
+
+void
+ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    ngx_http_llm_capture_scan_t     s;
+    ngx_http_llm_capture_verdict_t  verdict;
+
+    verdict = ngx_http_llm_capture_upload_scan(d, u, &s);
+
+    if (verdict != NGX_HTTP_LLM_CAPTURE_SCAN_OK) {
+        ngx_http_llm_capture_upload_refuse(d, u,
+                                           ngx_http_llm_capture_why(verdict));
+        return;
+    }
+
+    /* white space inside the opening brace goes too: see scan_head() */
+
+    u->head = ngx_http_llm_capture_scan_lead(&s);
+    u->trail = ngx_http_llm_capture_scan_trail(&s);
+
+    if (ngx_http_llm_capture_scan_head(&s) != u->head + 1) {
+        u->head = ngx_http_llm_capture_scan_head(&s);
+        u->brace = 1;
+    }
+
+    ngx_http_llm_capture_upload_close(d, u);
+
+    u->state = NGX_HTTP_LLM_CAPTURE_U_READY;
+    ngx_http_llm_capture_queue_add(&u->dest->ready, u);
+
+    if (!u->dest->is_busy) {
+        u->dest->is_busy = 1;
+        u->dest->busy = d->busy;
+        d->busy = u->dest;
+    }
+}
+
+
+/*
+ * Frames of it that are still to come are then those of an unknown id, and
+ * done.  A ready one has been taken off its queue by the caller.
+ */
+
+void
+ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why)
+{
+    if (u->state == NGX_HTTP_LLM_CAPTURE_U_OPEN) {
+        ngx_http_llm_capture_upload_close(d, u);
+    }
+
+    u->state = NGX_HTTP_LLM_CAPTURE_U_REFUSED;
+    u->why = why;
+
+    ngx_http_llm_capture_queue_add(&d->refused[u->dest->row], u);
+}
+
+
+void
+ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, ngx_http_llm_capture_counter_e why)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u, *next;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->open[i]; u; u = next) {
+            next = u->bucket;
+
+            if (u->ring == ring) {
+                ngx_http_llm_capture_upload_refuse(d, u, why);
+            }
+        }
+    }
+}
+
+
+static ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_queue_take(ngx_http_llm_capture_queue_t *q, uint32_t ring,
+    uint64_t id)
+{
+    ngx_http_llm_capture_upload_t  *u, **p;
+
+    for (p = &q->first; q->n && *p; p = &(*p)->next) {
+        u = *p;
+
+        if (u->id != id || u->ring != ring) {
+            continue;
+        }
+
+        *p = u->next;
+        q->n--;
+
+        if (*p == NULL) {
+            q->last = p;
+        }
+
+        return u;
+    }
+
+    return NULL;
+}
+
+
+ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, uint64_t id)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u;
+
+    u = ngx_http_llm_capture_upload_find(d, ring, id);
+
+    if (u) {
+        ngx_http_llm_capture_upload_close(d, u);
+        return u;
+    }
+
+    for (dest = d->busy; dest; dest = dest->busy) {
+        u = ngx_http_llm_capture_queue_take(&dest->ready, ring, id);
+
+        if (u) {
+            return u;
+        }
+    }
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {
+        u = ngx_http_llm_capture_queue_take(&d->refused[i], ring, id);
+
+        if (u) {
+            return u;
+        }
+    }
+
+    return NULL;
+}
+
+
+size_t
+ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    return (size_t) u->brace
+           + (u->chain == NGX_HTTP_LLM_CAPTURE_NONE
+              ? u->npieces : ngx_http_llm_capture_spill_niov(d, u));
+}
+
+
+void
+ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, struct iovec *iov)
+{
+    size_t                         n, skip;
+    uint8_t                       *data;
+    struct iovec                  *v;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    if (u->brace) {
+        iov->iov_base = brace;
+        iov->iov_len = 1;
+        iov++;
+    }
+
+    v = iov;
+
+    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+        ngx_http_llm_capture_spill_iov(d, u, v);
+        v += ngx_http_llm_capture_spill_niov(d, u);
+
+    } else {
+        data = ngx_http_llm_capture_zone_data(&d->zone, u->ring);
+
+        for (piece = u->first; piece; piece = piece->next, v++) {
+            v->iov_base = data + piece->at + piece->body;
+            v->iov_len = piece->len;
+        }
+    }
+
+    for (skip = (size_t) u->head; skip; iov++) {
+        n = skip < iov->iov_len ? skip : iov->iov_len;
+        iov->iov_base = (uint8_t *) iov->iov_base + n;
+        iov->iov_len -= n;
+        skip -= n;
+    }
+
+    for (skip = (size_t) u->trail; skip; /* void */) {
+        v--;
+        n = skip < v->iov_len ? skip : v->iov_len;
+        v->iov_len -= n;
+        skip -= n;
+    }
+}

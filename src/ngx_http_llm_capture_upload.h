@@ -1,0 +1,291 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * What the helper knows of the bodies under way, in memory of its own.  Shared
+ * by the files of the drain, in the order a body takes:
+ *
+ *     assemble   frames of the rings -> uploads
+ *     spill      slow uploads: out of a ring into blocks of the arena
+ *     upload     complete: scanned; ready for its destination, or refused
+ *     batch      ready uploads -> their file
+ *     commit     an outcome: marks, counters, once
+ *     reclaim    what goes back to the rings
+ *     drain      all of it in turn, and time
+ */
+
+#ifndef _NGX_HTTP_LLM_CAPTURE_UPLOAD_H_INCLUDED_
+#define _NGX_HTTP_LLM_CAPTURE_UPLOAD_H_INCLUDED_
+
+
+#include "ngx_http_llm_capture_drain.h"
+#include "ngx_http_llm_capture_record.h"
+#include "ngx_http_llm_capture_scan.h"
+#include "ngx_http_llm_capture_writer.h"
+
+
+#define NGX_HTTP_LLM_CAPTURE_HASH     1024
+
+
+typedef struct ngx_http_llm_capture_dest_s    ngx_http_llm_capture_dest_t;
+typedef struct ngx_http_llm_capture_upload_s  ngx_http_llm_capture_upload_t;
+typedef struct ngx_http_llm_capture_piece_s   ngx_http_llm_capture_piece_t;
+typedef struct ngx_http_llm_capture_spill_s   ngx_http_llm_capture_spill_t;
+
+
+/* a frame that stands in a ring */
+
+struct ngx_http_llm_capture_piece_s {
+    ngx_http_llm_capture_piece_t   *behind;   /* in the ring */
+    ngx_http_llm_capture_piece_t   *next;     /* of the upload */
+    ngx_http_llm_capture_upload_t  *upload;   /* NULL: done */
+    uint64_t                        end;      /* position behind it */
+    size_t                          at;       /* bytes, of its header */
+    uint32_t                        body;     /* bytes, from there */
+    uint32_t                        len;      /* bytes of the body */
+};
+
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_U_OPEN = 0,          /* END or ABORT to come */
+    NGX_HTTP_LLM_CAPTURE_U_READY,             /* complete and scanned */
+    NGX_HTTP_LLM_CAPTURE_U_REFUSED            /* to be counted */
+} ngx_http_llm_capture_upload_e;
+
+struct ngx_http_llm_capture_upload_s {
+    ngx_http_llm_capture_upload_t  *bucket;   /* open ones */
+    ngx_http_llm_capture_upload_t  *next;     /* of a list it stands in */
+    ngx_http_llm_capture_dest_t    *dest;
+
+    uint32_t                        ring;
+    uint32_t                        chain;    /* NONE: in the ring */
+    uint64_t                        pos;      /* of its BEGIN */
+    uint64_t                        id;
+    uint64_t                        wall;
+    uint64_t                        mono;
+
+    ngx_http_llm_capture_piece_t   *first;
+    ngx_http_llm_capture_piece_t   *last;
+    uint32_t                        npieces;
+    uint64_t                        len;      /* bytes of the body so far */
+
+    /* of a ready one: bytes to skip at both ends, and a brace in their place */
+    uint64_t                        head;
+    uint64_t                        trail;
+    unsigned                        brace:1;
+
+    ngx_http_llm_capture_upload_e   state;
+    ngx_http_llm_capture_counter_e  why;      /* of a refused one */
+};
+
+
+/* in the order of arrival at a queue */
+
+typedef struct {
+    ngx_http_llm_capture_upload_t  *first;
+    ngx_http_llm_capture_upload_t **last;
+    unsigned                        n;
+} ngx_http_llm_capture_queue_t;
+
+
+struct ngx_http_llm_capture_dest_s {
+    ngx_http_llm_capture_dest_t    *bucket;
+    ngx_http_llm_capture_dest_t    *busy;     /* next one with ready uploads */
+    ngx_http_llm_capture_file_t    *file;
+    uint64_t                        hash;     /* of the template */
+    uint32_t                        row;
+    uint32_t                        format;
+    ngx_http_llm_capture_queue_t    ready;
+    unsigned                        is_busy:1;
+    size_t                          path_len;
+    char                           *path;
+};
+
+
+typedef struct {
+    ngx_http_llm_capture_reader_t   reader;
+    ngx_http_llm_capture_piece_t   *first;
+    ngx_http_llm_capture_piece_t   *last;
+
+    /* bytes from the front: maybe resident; in use in the present period */
+    size_t                          touched;
+    size_t                          high;
+    uint64_t                        due;      /* end of it, ms; 0: none */
+
+    unsigned                        gone:1;   /* its owner */
+    unsigned                        broken:1; /* cannot be read any further */
+} ngx_http_llm_capture_drain_ring_t;
+
+
+struct ngx_http_llm_capture_drain_s {
+    ngx_http_llm_capture_drain_conf_t    conf;
+    ngx_http_llm_capture_zone_t          zone;
+    ngx_http_llm_capture_drain_ring_t   *rings;
+
+    ngx_http_llm_capture_upload_t       *open[NGX_HTTP_LLM_CAPTURE_HASH];
+    ngx_http_llm_capture_dest_t         *dests[NGX_HTTP_LLM_CAPTURE_HASH];
+    ngx_http_llm_capture_dest_t         *busy;
+    ngx_http_llm_capture_dest_t          bad[NGX_HTTP_LLM_CAPTURE_ROWS];
+    ngx_http_llm_capture_queue_t         refused[NGX_HTTP_LLM_CAPTURE_ROWS];
+    uint64_t                             nuploads;  /* open, ready, refused */
+    unsigned                             finished;  /* by the present pass */
+
+    ngx_http_llm_capture_piece_t        *free_pieces;
+    ngx_http_llm_capture_upload_t       *free_uploads;
+    void                                *slabs;     /* what they come from */
+
+    ngx_http_llm_capture_spill_t        *spill;
+
+    ngx_http_llm_capture_upload_t       *batch[NGX_HTTP_LLM_CAPTURE_BATCH];
+    ngx_http_llm_capture_line_t          lines[NGX_HTTP_LLM_CAPTURE_BATCH];
+    struct iovec                        *iov;
+    size_t                               niov;
+    ngx_http_llm_capture_intent_t        left;      /* by a predecessor */
+
+    uint64_t                             now;
+    uint64_t                             give_up;   /* the recovery, ms */
+    unsigned                             recovering:1;
+    uint64_t                             warn_at;   /* the next one due */
+    uint64_t                             told_at[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                             told[NGX_HTTP_LLM_CAPTURE_C_max];
+};
+
+
+/* ngx_http_llm_capture_assemble.c */
+
+/* takes the frames of a ring up to its head; out of memory: fewer of them */
+void ngx_http_llm_capture_assemble(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring);
+/* the front of a ring that is done goes back to the producer */
+void ngx_http_llm_capture_advance(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring);
+
+
+/* ngx_http_llm_capture_upload.c */
+
+ngx_http_llm_capture_piece_t *ngx_http_llm_capture_piece_new(
+    ngx_http_llm_capture_drain_t *d);
+void ngx_http_llm_capture_piece_free(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_piece_t *piece);
+/* marks all frames of an upload, which has none then */
+void ngx_http_llm_capture_piece_mark(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint32_t mark);
+
+/* an open one; NULL: none */
+ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_find(
+    ngx_http_llm_capture_drain_t *d, uint32_t ring, uint64_t id);
+ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_new(
+    ngx_http_llm_capture_drain_t *d, uint32_t ring, uint64_t id,
+    const ngx_http_llm_capture_begin_t *begin, const char *path);
+void ngx_http_llm_capture_upload_free(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* an open one is complete: scans it and queues it as ready or as refused */
+void ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* an open or a ready one will not be written; counted by the next settle */
+void ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why);
+/* all open ones of a ring */
+void ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, ngx_http_llm_capture_counter_e why);
+/* the iovecs a ready body takes, and the body in them, outer space cut off */
+size_t ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+void ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, struct iovec *iov);
+/* takes an upload off whatever list it stands in; NULL: it is in none */
+ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_take(
+    ngx_http_llm_capture_drain_t *d, uint32_t ring, uint64_t id);
+
+
+/* ngx_http_llm_capture_spill.c */
+
+/* takes over what a predecessor moved; 0, or -1 without memory */
+int ngx_http_llm_capture_spill_open(ngx_http_llm_capture_drain_t *d);
+void ngx_http_llm_capture_spill_close(ngx_http_llm_capture_drain_t *d);
+/* moves an open upload and all its pieces out of its ring; -1: no space */
+int ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* what came after it was moved; -1: no space */
+int ngx_http_llm_capture_spill_more(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, const uint8_t *p, size_t n);
+void ngx_http_llm_capture_spill_ended(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+void ngx_http_llm_capture_spill_free(ngx_http_llm_capture_drain_t *d,
+    uint32_t chain);
+void ngx_http_llm_capture_spill_scan(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_scan_t *s);
+uint32_t ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+void ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, struct iovec *iov);
+
+
+/* ngx_http_llm_capture_commit.c */
+
+/* fills the refs of the intent with n uploads */
+void ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t **u, unsigned n);
+/*
+ * The first n refs of the intent came to what `add` says, on top of the
+ * helper's row: done once, whenever this process dies.
+ */
+void ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
+    ngx_http_llm_capture_upload_t **u, unsigned n,
+    const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max]);
+/* counts what was refused */
+void ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d);
+/* a dead worker's sum is mended: what it had seen and not told of */
+void ngx_http_llm_capture_commit_repair(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, unsigned broken);
+/* ends what a predecessor left; -1: to be tried again, nothing else before */
+int ngx_http_llm_capture_commit_recover(ngx_http_llm_capture_drain_t *d);
+
+
+/* ngx_http_llm_capture_batch.c */
+
+/* lines of the first n of the batch, of niov iovecs in all; -1: no memory */
+int ngx_http_llm_capture_lines(ngx_http_llm_capture_drain_t *d, unsigned n,
+    size_t niov);
+void ngx_http_llm_capture_write_all(ngx_http_llm_capture_drain_t *d);
+
+
+/* ngx_http_llm_capture_reclaim.c */
+
+void ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring);
+void ngx_http_llm_capture_shrink(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring);
+/* is the owner gone?  dead: asks the system too */
+void ngx_http_llm_capture_look(ngx_http_llm_capture_drain_t *d, uint32_t ring,
+    unsigned dead);
+/* ends what owners left unfinished, and frees their rings when empty */
+void ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d);
+
+
+/* ngx_http_llm_capture_drain.c */
+
+void ngx_http_llm_capture_drain_say(ngx_http_llm_capture_drain_t *d, int level,
+    int err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+
+static inline void
+ngx_http_llm_capture_queue_add(ngx_http_llm_capture_queue_t *q,
+    ngx_http_llm_capture_upload_t *u)
+{
+    u->next = NULL;
+
+    if (q->first == NULL) {
+        q->last = &q->first;
+    }
+
+    *q->last = u;
+    q->last = &u->next;
+    q->n++;
+}
+
+
+#endif /* _NGX_HTTP_LLM_CAPTURE_UPLOAD_H_INCLUDED_ */

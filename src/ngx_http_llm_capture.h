@@ -244,16 +244,6 @@ void ngx_http_llm_capture_shm_check(ngx_cycle_t *cycle,
 void ngx_http_llm_capture_shm_directories(ngx_cycle_t *cycle,
     ngx_http_llm_capture_main_conf_t *mcf);
 
-/* at a real start or reload: rows of the destinations, their directories */
-void ngx_http_llm_capture_shm_templates(ngx_http_llm_capture_main_conf_t *mcf);
-void ngx_http_llm_capture_shm_directories(ngx_cycle_t *cycle,
-    ngx_http_llm_capture_main_conf_t *mcf);
-
-/* a line of counters for each destination */
-void ngx_http_llm_capture_shm_report(ngx_log_t *log,
-    ngx_http_llm_capture_main_conf_t *mcf);
-
-
 /* src/ngx_http_llm_capture_spawn.c */
 
 /*

@@ -1,0 +1,161 @@
+# make                 build/ngx_http_llm_capture_module.so
+# make NGINX_SRC=dir   the same, against that nginx source tree
+# make demo            a minute's tour: nginx, a mock LLM server, two files
+# make test            everything under t/ (installs what it needs)
+# make install         the module into nginx's modules directory
+# make clean
+#
+# On Debian, missing packages are installed when root, else named.  Settings:
+# NGINX (the binary that is to load the module), NGINX_SRC, CC, CC_OPT, LD_OPT.
+
+MAKEFLAGS += --no-builtin-rules
+SHELL     := /bin/sh
+
+NGINX     ?= $(or $(shell command -v nginx),/usr/sbin/nginx)
+NGINX_SRC ?= /usr/share/nginx/src
+PYTHON    ?= /usr/bin/python3
+
+CC_OPT    ?= -g -O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2
+LD_OPT    ?= -Wl,-z,relro -Wl,-z,now
+
+MODULE    := build/ngx_http_llm_capture_module.so
+VENV      := build/venv
+TREE      := build/nginx
+
+ifeq ($(origin CC),default)
+CC        := cc
+endif
+
+export CC_OPT LD_OPT CC
+
+
+all: $(MODULE)
+
+.PHONY: all deps demo-deps test-deps unit test demo install clean FORCE
+.DELETE_ON_ERROR:
+
+
+# packages
+
+BUILD_PACKAGES := gcc libc6-dev make libpcre2-dev libjansson-dev zlib1g-dev
+
+ifeq ($(NGINX_SRC),/usr/share/nginx/src)
+BUILD_PACKAGES += nginx nginx-dev
+endif
+
+DEMO_PACKAGES  := nginx python3
+TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils
+
+DEPS = @! command -v dpkg-query > /dev/null || misc/deps.sh
+
+deps:
+	$(DEPS) $(BUILD_PACKAGES)
+
+demo-deps:
+	$(DEPS) $(BUILD_PACKAGES) $(DEMO_PACKAGES)
+
+test-deps:
+	$(DEPS) $(BUILD_PACKAGES) $(TEST_PACKAGES)
+	@$(MAKE) --no-print-directory $(VENV)/done
+
+$(VENV)/done: t/lib/requirements.txt
+	@echo "installing AIPerf and its company into $(VENV)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip -q --disable-pip-version-check install -r $<
+	@touch $@
+
+
+# the module: nginx's own build, in a directory of links to its source
+
+WORDS = $(NGINX_SRC) $(NGINX) $(shell $(NGINX) -V 2>&1 | cksum) \
+        $(CC) $(CC_OPT) $(LD_OPT)
+
+build/configured-for: FORCE | deps
+	@mkdir -p build
+	@echo '$(WORDS)' | cmp -s - $@ || echo '$(WORDS)' > $@
+
+$(TREE)/objs/Makefile: build/configured-for config config.make \
+                       misc/configure.sh
+	@misc/configure.sh '$(NGINX_SRC)' '$(NGINX)' $(TREE)
+
+$(MODULE): $(TREE)/objs/Makefile FORCE
+	@$(MAKE) --no-print-directory -s -C $(TREE) -f objs/Makefile modules
+	@cmp -s $(TREE)/objs/$(@F) $@ || { \
+	    cp $(TREE)/objs/$(@F) $@.new && mv $@.new $@ && echo "built $@"; }
+
+FORCE:
+
+
+# the pure half with the compiler alone, and its unit tests
+#
+# t/unit/NAME.c        -> build/unit/NAME
+# t/unit/NAME_tsan.c   with -fsanitize=thread
+# one that includes the header of the fault points is built with them
+
+PURE       := $(shell sh misc/sources.sh pure)
+PURE_SRCS  := $(wildcard $(PURE:%=src/ngx_http_llm_capture_%.c))
+
+UNIT_FLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -Isrc -MMD -MP
+UNIT_LIBS  := -lcmocka -ljansson -lpthread
+
+UNITS      := $(patsubst t/unit/%.c,%,$(wildcard t/unit/*.c))
+TSAN       := $(filter %_tsan,$(UNITS))
+POINTS     := $(filter-out $(TSAN),$(patsubst t/unit/%.c,%, \
+                  $(shell grep -l 'capture_point' t/unit/*.c 2>/dev/null)))
+PLAIN      := $(filter-out $(TSAN) $(POINTS),$(UNITS))
+
+unit: $(UNITS:%=build/unit/%)
+
+# variant, its tests, its flags
+define variant
+
+build/$(1)/%.o: src/%.c
+	@mkdir -p $$(@D)
+	@$$(CC) $$(UNIT_FLAGS) $(3) -c -o $$@ $$<
+
+build/$(1)/pure.a: $(PURE_SRCS:src/%.c=build/$(1)/%.o)
+	@rm -f $$@
+	@ar rcs $$@ $$^
+
+$(2:%=build/unit/%): build/unit/%: t/unit/%.c build/$(1)/pure.a
+	@mkdir -p $$(@D)
+	@echo "  cc $$@"
+	@$$(CC) $$(UNIT_FLAGS) $(3) -o $$@ $$< build/$(1)/pure.a $$(UNIT_LIBS)
+
+-include $(PURE_SRCS:src/%.c=build/$(1)/%.d)
+
+endef
+
+$(eval $(call variant,pure,$(PLAIN),))
+$(eval $(call variant,points,$(POINTS),-DNGX_HTTP_LLM_CAPTURE_POINTS))
+$(eval $(call variant,tsan,$(TSAN),-fsanitize=thread))
+
+-include $(UNITS:%=build/unit/%.d)
+
+
+test: test-deps
+	@$(MAKE) --no-print-directory all unit
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" LLM_CAPTURE_NGINX='$(NGINX)' \
+	LLM_CAPTURE_NGINX_SRC='$(NGINX_SRC)' CMOCKA_MESSAGE_OUTPUT=tap \
+	LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove -r t
+
+demo: demo-deps
+	@$(MAKE) --no-print-directory all build/demo/check
+	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/demo/demo.py
+
+# the strict scan as a program, with nothing but the compiler
+build/demo/check: t/demo/check.c $(wildcard src/*scan.[ch] src/*number.[ch])
+	@mkdir -p $(@D)
+	@$(CC) -std=c11 -O2 -Wall -Wextra -Isrc -o $@ $(filter %.c,$^)
+
+
+MODULES_PATH = $(shell $(NGINX) -V 2>&1 \
+                   | sed -n 's/.*--modules-path=\([^ ]*\).*/\1/p')
+
+install: all
+	install -D -m 644 $(MODULE) \
+	    '$(DESTDIR)$(or $(MODULES_PATH),/usr/lib/nginx/modules)/$(notdir $(MODULE))'
+
+clean:
+	rm -rf build

@@ -58,6 +58,7 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
     }
 
     d->nuploads--;
+    d->rings[u->ring].nuploads--;
     d->finished++;
 
     ngx_http_llm_capture_upload_free(d, u);

@@ -232,7 +232,9 @@ ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d)
 
         ngx_http_llm_capture_advance(d, i);
 
-        if (r->first == NULL) {
+        /* owned: something is still to be written, for whoever asks at exit */
+
+        if (r->first == NULL && r->nuploads == 0) {
             ngx_http_llm_capture_free_ring(d, i);
         }
     }

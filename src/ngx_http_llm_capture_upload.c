@@ -190,6 +190,7 @@ ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
     *bucket = u;
 
     d->nuploads++;
+    d->rings[ring].nuploads++;
 
     return u;
 }

@@ -114,6 +114,7 @@ typedef struct {
     size_t                          high;
     uint64_t                        due;      /* end of it, ms; 0: none */
 
+    uint32_t                        nuploads; /* not committed, moved too */
     unsigned                        gone:1;   /* its owner */
     unsigned                        broken:1; /* cannot be read any further */
 } ngx_http_llm_capture_drain_ring_t;

@@ -17,7 +17,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
-#include "ngx_http_llm_capture.h"
+#include "ngx_http_llm_capture_drainer.h"
 #include "ngx_http_llm_capture_sample.h"
 
 
@@ -43,7 +43,6 @@ typedef struct {
 
 
 static ngx_int_t ngx_http_llm_capture_claim(void);
-static ngx_int_t ngx_http_llm_capture_lock(ngx_uint_t n, int type);
 static void ngx_http_llm_capture_release(void);
 static void ngx_http_llm_capture_wake(void);
 static void ngx_http_llm_capture_watch_shutdown(ngx_cycle_t *cycle);
@@ -90,6 +89,10 @@ ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
     if (ngx_process == NGX_PROCESS_SINGLE) {
         return ngx_http_llm_capture_single_init(cycle);
     }
+
+    /* the helper stays for as long as anybody holds this one */
+
+    (void) ngx_http_llm_capture_lock_worker(mcf);
 
     ngx_http_llm_capture_watch_shutdown(cycle);
 
@@ -286,7 +289,8 @@ ngx_http_llm_capture_claim(void)
         hdr = ngx_http_llm_capture_zone_ring(z, i);
 
         if (atomic_load_explicit(&hdr->owner, memory_order_relaxed) != 0
-            || ngx_http_llm_capture_lock(i, F_WRLCK) != NGX_OK)
+            || ngx_http_llm_capture_lock_byte(worker.mcf->lock + 1 + i, F_WRLCK)
+               != NGX_OK)
         {
             continue;
         }
@@ -313,29 +317,11 @@ ngx_http_llm_capture_claim(void)
             return NGX_OK;
         }
 
-        (void) ngx_http_llm_capture_lock(i, F_UNLCK);
+        (void) ngx_http_llm_capture_lock_byte(worker.mcf->lock + 1 + i,
+                                              F_UNLCK);
     }
 
     return NGX_DECLINED;
-}
-
-
-/* never waits; the kernel drops the lock with the process */
-
-static ngx_int_t
-ngx_http_llm_capture_lock(ngx_uint_t n, int type)
-{
-    struct flock  fl;
-
-    ngx_memzero(&fl, sizeof(struct flock));
-
-    fl.l_type = (short) type;
-    fl.l_whence = SEEK_SET;
-    fl.l_start = (off_t) (worker.mcf->lock + 1 + n);
-    fl.l_len = 1;
-
-    return fcntl(ngx_http_llm_capture_lock_fd, F_SETLK, &fl) == -1 ? NGX_ERROR
-                                                                   : NGX_OK;
 }
 
 
@@ -352,7 +338,8 @@ ngx_http_llm_capture_release(void)
     }
 
     atomic_store_explicit(&worker.ring.hdr->closed, 1, memory_order_release);
-    (void) ngx_http_llm_capture_lock(worker.n, F_UNLCK);
+    (void) ngx_http_llm_capture_lock_byte(worker.mcf->lock + 1 + worker.n,
+                                          F_UNLCK);
 
     worker.claimed = 0;
 

@@ -13,6 +13,8 @@
 
 #define NGX_HTTP_LLM_CAPTURE_MAGIC  0x4c4c4d43617074ULL      /* "LLMCapt" */
 
+#define NGX_HTTP_LLM_CAPTURE_MAX_RING  (64ULL * 1024 * 1024 * 1024)
+
 #define align(n, a)  (((n) + (a) - 1) / (a) * (a))
 #define line(n)      align(n, NGX_HTTP_LLM_CAPTURE_LINE)
 
@@ -34,7 +36,9 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
 
     memset(z, 0, sizeof(ngx_http_llm_capture_zone_t));
 
-    if (nrings == 0 || queue / nrings < page) {
+    if (nrings == 0 || queue / nrings < page
+        || queue / nrings > NGX_HTTP_LLM_CAPTURE_MAX_RING)
+    {
         return -1;
     }
 
@@ -163,7 +167,9 @@ ngx_http_llm_capture_zone_add(ngx_http_llm_capture_row_t *row,
 {
     unsigned  c;
 
-    for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
+    /* backwards, so that seen is last: it is counted before what follows */
+
+    for (c = NGX_HTTP_LLM_CAPTURE_C_max; c--; ) {
         sum[c] += atomic_load_explicit(&row->n[c], memory_order_acquire);
     }
 }

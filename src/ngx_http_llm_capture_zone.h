@@ -91,8 +91,10 @@ typedef enum {
 #define NGX_HTTP_LLM_CAPTURE_C_last  NGX_HTTP_LLM_CAPTURE_C_recorded
 
 
+/* whole lines: the rows of two rings have two writers */
+
 typedef struct {
-    _Atomic uint64_t          n[NGX_HTTP_LLM_CAPTURE_C_max];
+    _Alignas(64) _Atomic uint64_t  n[NGX_HTTP_LLM_CAPTURE_C_max];
 } ngx_http_llm_capture_row_t;
 
 
@@ -251,7 +253,8 @@ typedef struct {
 /*
  * Lays out nrings rings that hold queue bytes together, and a spill arena of
  * a third of that (a quarter of both).  page: bytes of a page.  base is left
- * NULL.  Returns 0, or -1 if a ring would be smaller than a page.
+ * NULL.  Returns 0, or -1 if a ring would be smaller than a page, or larger
+ * than 64 GiB (its units are counted in 32 bits).
  */
 
 int ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
@@ -382,7 +385,7 @@ static inline void
 ngx_http_llm_capture_count_shared(ngx_http_llm_capture_row_t *row,
     ngx_http_llm_capture_counter_e c, uint64_t n)
 {
-    atomic_fetch_add_explicit(&row->n[c], n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&row->n[c], n, memory_order_release);
 }
 
 

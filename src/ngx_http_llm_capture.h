@@ -28,6 +28,9 @@
 #define NGX_HTTP_LLM_CAPTURE_ON     1
 #define NGX_HTTP_LLM_CAPTURE_VAR    2
 
+#define NGX_HTTP_LLM_CAPTURE_QUEUE_UNSET   ((uint64_t) -1)
+#define NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET  ((uint64_t) -1)
+
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_CHAT = 0,
@@ -46,7 +49,7 @@ typedef struct ngx_http_llm_capture_loc_conf_s
 /* the http block */
 
 typedef struct {
-    size_t                         max_queue;       /* 0: auto */
+    uint64_t                       max_queue;       /* 0: auto */
     ngx_msec_t                     drain_timeout;
     ngx_str_t                      args;
     ngx_str_t                      args_file;
@@ -54,7 +57,7 @@ typedef struct {
     /* for what no directive sets; NULL: nothing needed them so far */
     ngx_http_llm_capture_loc_conf_t
                                   *defaults;
-    size_t                         args_queue;      /* 0: no args */
+    uint64_t                       args_queue;      /* 0: no args */
     unsigned                       args_off:1;      /* nothing is captured */
     unsigned                       args_bad_path:1; /* nor to a default path */
 
@@ -132,6 +135,30 @@ ngx_http_llm_capture_main_conf_t *ngx_http_llm_capture_main_conf(
     ngx_cycle_t *cycle);
 
 
+/* src/ngx_http_llm_capture_set.c: the setters of the directives */
+
+char *ngx_http_llm_capture_set(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_path(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_format(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_request(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+char *ngx_http_llm_capture_set_rate(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_pattern(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+char *ngx_http_llm_capture_set_queue(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_args(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_args_file(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+char *ngx_http_llm_capture_set_timeout(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+
+
 /* src/ngx_http_llm_capture_conf.c */
 
 /*
@@ -144,10 +171,6 @@ ngx_int_t ngx_http_llm_capture_path(ngx_conf_t *cf,
 /* NIM's object: warns, and sets defaults and args_* of the http block */
 ngx_int_t ngx_http_llm_capture_args(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_str_t *text);
-
-/* a file of at most 1m in the pool; an error is said: NGX_ERROR */
-ngx_int_t ngx_http_llm_capture_read(ngx_conf_t *cf, ngx_str_t *name,
-    ngx_str_t *text);
 
 /* the built-in defaults, unless args gave others */
 ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,

@@ -25,7 +25,8 @@
 #define NGX_HTTP_LLM_CAPTURE_REQUEST_MOST  ((uint64_t) 1 << 30)
 #define NGX_HTTP_LLM_CAPTURE_QUEUE_MOST    ((uint64_t) 1 << 40)
 
-#define NGX_HTTP_LLM_CAPTURE_PATTERN       "^/v1/(chat/completions|completions)$"
+#define NGX_HTTP_LLM_CAPTURE_PATTERN                                          \
+    "^/v1/(chat/completions|completions)$"
 
 
 typedef struct {

@@ -97,7 +97,8 @@ void ngx_http_llm_capture_scan_init(ngx_http_llm_capture_scan_t *s,
 /*
  * Takes the next n bytes; any split gives the same verdict and the same bytes.
  * Nothing outside [p, p + n) is read.  Returns the verdict so far; one that is
- * not OK stays, and more bytes are then neither read nor changed.
+ * not OK stays, and more bytes are then neither read nor changed.  Of several
+ * faults the first in the body is the one told.
  */
 
 ngx_http_llm_capture_verdict_t ngx_http_llm_capture_scan_feed(

@@ -121,7 +121,7 @@ build/$(1)/pure.a: $(PURE_SRCS:src/%.c=build/$(1)/%.o)
 $(2:%=build/unit/%): build/unit/%: t/unit/%.c build/$(1)/pure.a
 	@mkdir -p $$(@D)
 	@echo "  cc $$@"
-	@$$(CC) $$(UNIT_FLAGS) $(3) -o $$@ $$< build/$(1)/pure.a $$(UNIT_LIBS)
+	@$$(CC) $$(UNIT_FLAGS) $(3) -MF $$@.d -o $$@ $$< build/$(1)/pure.a $$(UNIT_LIBS)
 
 -include $(PURE_SRCS:src/%.c=build/$(1)/%.d)
 

@@ -1,0 +1,67 @@
+"""Processes, ports and waiting for what will happen."""
+
+import os
+import random
+import select
+import socket
+import time
+
+
+def free_port():
+    """Below the ephemeral range: no outgoing connection takes it meanwhile."""
+    while True:
+        port = random.randint(10000, 32000)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(('127.0.0.1', port))
+                return port
+            except OSError:
+                pass
+
+
+def wait_for(condition, what='condition', timeout=20, step=0.005):
+    """What the condition returns, once that is true."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f'waited {timeout} s for {what}')
+        time.sleep(step)
+
+
+def processes():
+    """(pid, parent, title) of all processes that are not zombies."""
+    found = []
+    for name in os.listdir('/proc'):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f'/proc/{name}/stat') as f:
+                stat = f.read().rpartition(')')[2].split()
+            with open(f'/proc/{name}/cmdline', 'rb') as f:
+                title = f.read().replace(b'\0', b' ').decode('latin-1')
+        except OSError:
+            continue
+        if stat[0] != 'Z':
+            found.append((int(name), int(stat[1]), title.strip()))
+    return found
+
+
+def alive(pid):
+    return any(pid == p[0] for p in processes())
+
+
+def wait_gone(pid, timeout=30):
+    """Waits for the end of a process that need not be our child."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not select.select([fd], [], [], timeout)[0]:
+            raise TimeoutError(f'process {pid} is still there')
+    finally:
+        os.close(fd)

@@ -1,0 +1,105 @@
+"""TAP for the tests: a line per check, an exception is a check that failed.
+
+    from tap import ok, is_, case
+
+    with case('a worker that dies'):
+        is_(f(), 3, 'f counts to three')
+
+Nothing is planned: the plan comes at exit, and a script that dies in between
+has one failed check more and a non-zero exit code.
+"""
+
+import atexit
+import os
+import sys
+import traceback
+from contextlib import contextmanager
+
+_state = {'run': 0, 'failed': 0, 'skip_all': False, 'pid': os.getpid()}
+
+sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
+
+
+def _line(good, name, note=''):
+    _state['run'] += 1
+    _state['failed'] += not good
+    name = str(name).replace('#', '').replace('\n', ' ')
+    print(f"{'' if good else 'not '}ok {_state['run']} - {name}{note}")
+
+
+def diag(*lines):
+    for line in '\n'.join(map(str, lines)).splitlines():
+        print('# ' + line, flush=True)
+
+
+def ok(good, name, why=None):
+    _line(bool(good), name)
+    if not good:
+        frame = sys._getframe(1)
+        diag(f'at {frame.f_code.co_filename}:{frame.f_lineno}')
+        if why is not None:
+            diag(_short(why))
+    return bool(good)
+
+
+def _short(value, limit=1000):
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) <= limit:
+        return text
+    return f'{text[:limit]}... ({len(text)} characters)'
+
+
+def is_(got, want, name):
+    good = got == want
+    _line(good, name)
+    if not good:
+        frame = sys._getframe(1)
+        diag(f'at {frame.f_code.co_filename}:{frame.f_lineno}',
+             ' got: ' + _short(got), 'want: ' + _short(want))
+    return good
+
+
+def like(text, pattern, name):
+    import re
+    return ok(re.search(pattern, text), name, f'{pattern!r} not in: {text}')
+
+
+def skip(name, reason):
+    _line(True, name, f' # SKIP {reason}')
+
+
+def skip_all(reason):
+    print(f'1..0 # SKIP {reason}')
+    _state['skip_all'] = True
+    sys.exit(0)
+
+
+@contextmanager
+def case(name):
+    """Checks of one subject; the script goes on after an exception in it."""
+    diag(name)
+    try:
+        yield
+    except Exception:
+        _line(False, f'{name}: no exception')
+        diag(traceback.format_exc())
+
+
+def _excepthook(kind, value, tb):
+    _line(False, f'no exception: {kind.__name__}')
+    diag(''.join(traceback.format_exception(kind, value, tb)))
+
+
+def _end():
+    if os.getpid() != _state['pid'] or _state['skip_all']:
+        return
+    if _state['run'] == 0:
+        _line(False, 'at least one check')
+    print(f"1..{_state['run']}", flush=True)
+    if _state['failed']:
+        diag(f"{_state['failed']} of {_state['run']} failed")
+        os._exit(1)
+
+
+sys.excepthook = _excepthook
+atexit.register(_end)

@@ -82,6 +82,10 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
         goto failed;
     }
 
+    /* of those who died while nobody listened */
+
+    ngx_http_llm_capture_drain_owners(d->drain);
+
     return NGX_OK;
 
 failed:

@@ -306,7 +306,15 @@ ngx_http_llm_capture_helper_done(ngx_http_llm_capture_helper_t *h)
         return 1;
     }
 
-    if (h->work.drain == NULL || ngx_http_llm_capture_drainer_live(&h->work)) {
+    if (h->work.drain == NULL) {
+        return 0;
+    }
+
+    /* of a death nobody tells us when the master is dead as well */
+
+    ngx_http_llm_capture_drain_owners(h->work.drain);
+
+    if (ngx_http_llm_capture_drainer_live(&h->work)) {
         return 0;
     }
 
@@ -314,7 +322,6 @@ ngx_http_llm_capture_helper_done(ngx_http_llm_capture_helper_t *h)
 
     now = ngx_http_llm_capture_now();
 
-    ngx_http_llm_capture_drain_owners(h->work.drain);
     (void) ngx_http_llm_capture_drain_pass(h->work.drain, now);
 
     if (ngx_http_llm_capture_drain_owned(h->work.drain) == 0) {

@@ -208,6 +208,14 @@ test_end(void **unused)
         (void) value_n(p + page - n, n);
     }
 
+    /* the same for names that change, of each length */
+
+    memset(p, '/', page);
+
+    for (n = 1; n <= 300; n++) {
+        (void) value_n(p + page - n, n);
+    }
+
     assert_int_equal(munmap(p, 2 * page), 0);
 }
 

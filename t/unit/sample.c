@@ -70,6 +70,33 @@ test_bounds(void **unused)
 }
 
 
+/* a draw is kept by the thresholds above it, and by no other */
+
+static void
+test_exact(void **unused)
+{
+    uint64_t                       draw;
+    unsigned                       i;
+    ngx_http_llm_capture_sample_t  state, copy;
+
+    (void) unused;
+
+    start(&state, 3, 1, 4, 1);
+
+    for (i = 0; i < 1000; i++) {
+        copy = state;
+        draw = ngx_http_llm_capture_sample_next(&copy) >> 32;
+
+        copy = state;
+        assert_int_equal(ngx_http_llm_capture_sample(&copy, draw), 0);
+        copy = state;
+        assert_int_equal(ngx_http_llm_capture_sample(&copy, draw + 1), 1);
+
+        state = copy;
+    }
+}
+
+
 /* five standard deviations: a right one fails here once in a million seeds */
 
 static void
@@ -167,6 +194,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_generator),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_exact),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_finest),
         cmocka_unit_test(test_seeds),

@@ -145,9 +145,9 @@ demo: demo-deps
 	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/demo/demo.py
 
 # the strict scan as a program, with nothing but the compiler
-build/demo/check: t/demo/check.c $(wildcard src/*scan.[ch] src/*number.[ch])
+build/demo/check: t/demo/check.c $(wildcard src/*_scan*.[ch] src/*_number.[ch])
 	@mkdir -p $(@D)
-	@$(CC) -std=c11 -O2 -Wall -Wextra -Isrc -o $@ $(filter %.c,$^)
+	@$(CC) -std=gnu11 -O2 -Wall -Wextra -Isrc -o $@ $(filter %.c,$^)
 
 
 MODULES_PATH = $(shell $(NGINX) -V 2>&1 \

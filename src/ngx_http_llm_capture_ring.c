@@ -84,10 +84,6 @@ ngx_http_llm_capture_ring_space(ngx_http_llm_capture_ring_t *p,
 
     if (lap_of(tail) == p->lap) {
 
-        if (s->tail > p->off) {
-            return;
-        }
-
         /* the last unit before the tail is kept for a jump from there */
 
         s->here = p->size - p->off;
@@ -114,7 +110,7 @@ ngx_http_llm_capture_ring_jump(ngx_http_llm_capture_ring_t *p,
 {
     ngx_http_llm_capture_frame_t  *f;
 
-    /* at the very end of the memory the jump to the front goes without saying */
+    /* at the very end of the memory a jump to the front needs no frame */
 
     if (p->off < p->size) {
         f = (ngx_http_llm_capture_frame_t *)

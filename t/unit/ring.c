@@ -3,10 +3,7 @@
  * Copyright (C) the llm-capture authors
  */
 
-/*
- * The ring with one hand on both ends: exact bounds, the two jumps, pages
- * given back under it, and memory that an enemy wrote.
- */
+/* the ring with one hand on both ends: exact bounds, both jumps, capacity */
 
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS  64
@@ -14,33 +11,7 @@
 #include "ring_util.h"
 
 
-#define FLOOR   U(NGX_HTTP_LLM_CAPTURE_FLOOR)
 #define WINDOW  U(NGX_HTTP_LLM_CAPTURE_WINDOW)
-
-
-/* reads all there is; ids must follow one another from `id` on */
-
-static uint64_t
-drain(ring_t *t, uint64_t id)
-{
-    int                            rc;
-    size_t                         at;
-    ngx_http_llm_capture_frame_t   f;
-    ngx_http_llm_capture_reader_t  r;
-
-    r = ring_reader(t);
-
-    while ((rc = ring_next(t, &r, &f, &at)) == 1) {
-        assert_int_equal(f.id, id);
-        assert_true(at + f.size <= t->size);
-        id++;
-    }
-
-    assert_int_equal(rc, 0);
-    ring_tail(t, &r);
-
-    return id;
-}
 
 
 static void
@@ -72,7 +43,7 @@ test_empty(void **state)
         assert_int_equal(ngx_http_llm_capture_ring_read(&r, ring_head(&t), &f,
                                                         &at), 0);
         ngx_http_llm_capture_ring_publish(&t.p);
-        assert_int_equal(drain(&t, 1), 2);
+        assert_int_equal(ring_drain(&t, 1), 2);
     }
 
     ring_free(&t);
@@ -113,7 +84,7 @@ test_full(void **state)
             }
 
             ngx_http_llm_capture_ring_publish(&t.p);
-            assert_int_equal(drain(&t, 0), all);
+            assert_int_equal(ring_drain(&t, 0), all);
         }
     }
 
@@ -149,7 +120,7 @@ test_largest(void **state)
             }
 
             ngx_http_llm_capture_ring_publish(&t.p);
-            assert_int_equal(drain(&t, 0), 1);
+            assert_int_equal(ring_drain(&t, 0), 1);
         }
     }
 
@@ -233,7 +204,7 @@ test_laps(void **state)
         }
 
         ngx_http_llm_capture_ring_publish(&t.p);
-        out = drain(&t, out);
+        out = ring_drain(&t, out);
         assert_int_equal(in, out);
     }
 
@@ -326,7 +297,7 @@ test_jump_over(void **state)
     assert_true(t.p.behind);
 
     ngx_http_llm_capture_ring_publish(&t.p);
-    assert_int_equal(drain(&t, out), in);
+    assert_int_equal(ring_drain(&t, out), in);
 
     ring_free(&t);
 }
@@ -377,7 +348,7 @@ capacity(ring_t *t, uint64_t *seed, uint32_t frame, uint32_t steps)
     }
 
     ngx_http_llm_capture_ring_publish(&t->p);
-    assert_int_equal(drain(t, id - live / frame), id);
+    assert_int_equal(ring_drain(t, id - live / frame), id);
 
     return live;
 }
@@ -414,320 +385,6 @@ test_capacity(void **state)
 }
 
 
-static int
-zeroed(const uint8_t *p, size_t len)
-{
-    return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
-}
-
-
-static void
-test_punch(void **state)
-{
-    ring_t  t;
-
-    (void) state;
-
-    ring_make(&t, 4 * MIB);
-    memset(t.data, 1, t.size);
-    ring_at(&t, 1, 0);
-
-    /* never below the floor, nor nothing */
-
-    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                         NGX_HTTP_LLM_CAPTURE_FLOOR - 4096, t.size), 0);
-    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                         3 * MIB, 3 * MIB), 0);
-
-    /* nor where the producer may be */
-
-    t.hdr->want = U(3 * MIB) + 1;
-    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data, 3 * MIB,
-                                                     t.size), 0);
-    t.hdr->want = U(3 * MIB);
-    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data, 3 * MIB,
-                                                     t.size), 1);
-    assert_true(zeroed(t.data + 3 * MIB, MIB));
-    assert_int_equal(t.data[3 * MIB - 1], 1);
-    assert_int_equal(t.data[0], 1);
-
-    /* what is no page is the system's error; nothing stays locked */
-
-    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                                                     3 * MIB + 1, t.size), -1);
-    assert_int_equal(t.hdr->punch, 0);
-
-    ring_free(&t);
-}
-
-
-/* a ring of 4 MiB with one upload in flight whose last frame ends at 3 MiB */
-
-static void
-high(ring_t *t)
-{
-    ring_make(t, 4 * MIB);
-    ring_at(t, 1, 0);
-
-    t->p.inflight = 1;
-    assert_non_null(ring_frame(t, U(3 * MIB), 0));
-    ngx_http_llm_capture_ring_publish(&t->p);
-
-    assert_true(t->hdr->want > U(3 * MIB));
-}
-
-
-static void
-test_punch_refuses(void **state)
-{
-    ring_t    t;
-    uint64_t  want;
-
-    (void) state;
-
-    high(&t);
-    want = t.hdr->want;
-
-    /* a helper is about to give back from 3.5 MiB: no frame up there */
-
-    t.hdr->punch = U(3 * MIB + MIB / 2);
-    assert_non_null(ring_frame(&t, U(MIB / 4), 1));
-    want = t.p.off;
-    assert_null(ring_frame(&t, U(MIB / 2), 2));
-    assert_int_equal(t.p.off, want);
-
-    t.hdr->punch = 0;
-    assert_non_null(ring_frame(&t, U(MIB / 2), 2));
-
-    ring_free(&t);
-}
-
-
-/*
- * A helper sets punch, finds want above it and lets go: the word stood there
- * for a moment.  An END in this moment has its unit and must not be lost.
- */
-
-static void
-test_punch_spares_ends(void **state)
-{
-    ring_t  t;
-
-    (void) state;
-
-    high(&t);
-
-    t.hdr->punch = FLOOR;
-    assert_null(ring_frame(&t, U(MIB / 2), 1));
-    t.p.inflight--;
-    assert_non_null(ring_frame(&t, 1, 1));
-    t.hdr->punch = 0;
-
-    ngx_http_llm_capture_ring_publish(&t.p);
-    assert_int_equal(drain(&t, 0), 2);
-
-    ring_free(&t);
-}
-
-
-/* a new owner finds head above pages that are just given back */
-
-static void
-test_punch_at_open(void **state)
-{
-    ring_t  t;
-
-    (void) state;
-
-    ring_make(&t, 4 * MIB);
-    ring_at(&t, 1, U(3 * MIB));
-    t.hdr->punch = FLOOR;
-
-    /* it would write its JUMP there */
-
-    assert_null(ring_frame(&t, 1, 0));
-    assert_true(zeroed(t.data + NGX_HTTP_LLM_CAPTURE_FLOOR, 2 * MIB));
-    assert_int_equal(t.p.lap, 1);
-
-    t.hdr->punch = 0;
-    assert_non_null(ring_frame(&t, 1, 0));
-    ngx_http_llm_capture_ring_publish(&t.p);
-    assert_int_equal(drain(&t, 0), 1);
-
-    ring_free(&t);
-}
-
-
-/*
- * The first part of an END was given up to where pages are given back, the
- * second is refused: the ABORT must still fit.
- */
-
-static void
-test_punch_between_parts(void **state)
-{
-    ring_t                          t;
-    struct iovec                    iov;
-    ngx_http_llm_capture_record_t   rec;
-
-    (void) state;
-
-    ring_make(&t, 4 * MIB);
-    ring_at(&t, 1, 0);
-
-    while (t.p.off < U(3 * MIB)) {
-        assert_non_null(ring_frame(&t, 128, 0));
-    }
-
-    ngx_http_llm_capture_ring_publish(&t.p);
-    atomic_store(&t.hdr->tail,
-                 ngx_http_llm_capture_pos(1, U(2 * MIB + MIB / 2)));
-
-    while (t.p.lap == 1 || t.p.off < U(2 * MIB + MIB / 2) - 256) {
-        assert_non_null(ring_frame(&t, 128, 0));
-    }
-
-    t.hdr->punch = t.p.end;
-
-    memset(&rec, 0, sizeof(rec));
-    rec.begin.path_len = 1;
-    rec.path = "p";
-    iov.iov_base = (void *) body_bytes(1, 0, 65536);
-    iov.iov_len = 65000;
-
-    assert_int_equal(ngx_http_llm_capture_record_put(&t.p, &rec, &iov, 1,
-                                                NGX_HTTP_LLM_CAPTURE_END), -1);
-    if (rec.begun) {
-        ngx_http_llm_capture_record_abort(&t.p, &rec,
-                                          NGX_HTTP_LLM_CAPTURE_C_queue_full);
-        assert_int_equal(((ngx_http_llm_capture_frame_t *)
-                          (t.data + (size_t) (t.p.off - 1) * UNIT))->flags,
-                         NGX_HTTP_LLM_CAPTURE_ABORT);
-    }
-
-    assert_int_equal(t.p.inflight, 0);
-
-    ring_free(&t);
-}
-
-
-/* random bytes, random laps, and good frames spoiled in one place */
-
-static void
-spoil(ring_t *t, uint64_t *seed)
-{
-    uint32_t                       i, n;
-    ngx_http_llm_capture_frame_t  *f;
-
-    for (i = 0; i < t->size; i++) {
-        t->data[i] = (uint8_t) rnd(seed);
-    }
-
-    for (i = 0; i < U(t->size); i += n) {
-        f = (ngx_http_llm_capture_frame_t *) (t->data + (size_t) i * UNIT);
-        n = 1 + rnd(seed) % 6;
-
-        f->size = n * UNIT;
-        f->len = rnd(seed) % (n * UNIT - UNIT + 1);
-        f->flags = (uint16_t) (rnd(seed) % 8);
-
-        if (rnd(seed) % 8 == 0) {
-            f->flags = NGX_HTTP_LLM_CAPTURE_JUMP;
-            f->off = rnd(seed) % 3 ? rnd(seed) % (U(t->size) + 2) : 0;
-        }
-
-        if (rnd(seed) % 64 == 0) {
-            ((uint8_t *) f)[rnd(seed) % UNIT] = (uint8_t) rnd(seed);
-        }
-    }
-}
-
-
-static void
-test_hostile_reader(void **state)
-{
-    int                            i, k, rc, ends[3] = { 0, 0, 0 };
-    size_t                         at;
-    ring_t                         t;
-    uint64_t                       seed, head;
-    uint32_t                       steps, lap;
-    ngx_http_llm_capture_frame_t   f;
-    ngx_http_llm_capture_reader_t  r;
-
-    (void) state;
-
-    ring_make(&t, 4096);
-    seed = 20240229;
-
-    for (i = 0; i < 20000; i++) {
-        spoil(&t, &seed);
-
-        for (k = 0; k < 20; k++) {
-            lap = rnd(&seed);
-
-            r = ring_reader(&t);
-            r.lap = lap;
-            r.off = rnd(&seed) % (k == 0 ? 0xffffffff : 129);
-
-            head = ngx_http_llm_capture_pos(lap + rnd(&seed) % 3,
-                                       rnd(&seed) % (k == 1 ? 0xffffffff : 130));
-            steps = 0;
-
-            while ((rc = ngx_http_llm_capture_ring_read(&r, head, &f, &at))
-                   == 1)
-            {
-                assert_true(at % UNIT == 0 && f.size >= UNIT
-                            && at + f.size <= t.size
-                            && f.len <= f.size - UNIT);
-                assert_true(++steps <= 2 * U(t.size));
-            }
-
-            assert_true(rc == 0 || rc == -1);
-            ends[rc + 1]++;
-        }
-    }
-
-    /* both ends were met */
-
-    assert_true(ends[0] > 1000 && ends[1] > 1000);
-
-    ring_free(&t);
-}
-
-
-/* the tail is another process's word: the producer stays in its ring */
-
-static void
-test_hostile_tail(void **state)
-{
-    int       i, k;
-    ring_t    t;
-    uint64_t  seed;
-
-    (void) state;
-
-    ring_make(&t, 4096);
-    seed = 19991231;
-
-    for (i = 0; i < 20000; i++) {
-        ring_at(&t, 5, rnd(&seed) % (i % 10 ? 129 : 0xffffffff));
-
-        for (k = 0; k < 40; k++) {
-            atomic_store(&t.hdr->tail,
-                         ngx_http_llm_capture_pos(t.p.lap - rnd(&seed) % 2,
-                                   rnd(&seed) % (k % 3 ? 129 : 0xffffffff)));
-            atomic_store(&t.hdr->punch, rnd(&seed));
-
-            /* the frame is filled: a byte beside the ring is a fault */
-
-            ring_frame(&t, 1 + rnd(&seed) % (k % 5 ? 20 : 200), 1);
-        }
-    }
-
-    ring_free(&t);
-}
-
-
 int
 main(void)
 {
@@ -740,13 +397,6 @@ main(void)
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_jump_over),
         cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_punch),
-        cmocka_unit_test(test_punch_refuses),
-        cmocka_unit_test(test_punch_spares_ends),
-        cmocka_unit_test(test_punch_at_open),
-        cmocka_unit_test(test_punch_between_parts),
-        cmocka_unit_test(test_hostile_reader),
-        cmocka_unit_test(test_hostile_tail),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

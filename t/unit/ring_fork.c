@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "ring_pipe.h"
@@ -109,6 +110,148 @@ test_punched(void **state)
 }
 
 
+/*
+ * The pair of words alone, as fast as both can: the producer must never be in
+ * a frame that was granted while the helper gives its page back.  Were one of
+ * the four accesses weaker, a store would wait in its processor while both
+ * look and see nothing.  The call of the system is replaced by a look.
+ */
+
+typedef struct {
+    _Atomic uint64_t  inside;
+    _Atomic uint64_t  granted;
+    _Atomic uint64_t  both;
+} dekker_t;
+
+
+static dekker_t  *dekker;
+
+
+static void
+spin(unsigned n)
+{
+    volatile unsigned  i;
+
+    for (i = 0; i < n; i++) { /* void */ }
+}
+
+
+/* stores that the other's cache holds: the next one has to queue for long */
+
+static void
+crowd(ring_t *t, uint64_t *seed)
+{
+    unsigned  i, n;
+
+    n = rnd(seed) % 40;
+
+    for (i = 0; i < n; i++) {
+        ((volatile uint8_t *) t->data)[rnd(seed) % 512 * 64] = 1;
+    }
+}
+
+
+int
+madvise(void *p, size_t len, int advice)
+{
+    unsigned  i;
+
+    if (dekker == NULL) {
+        return (int) syscall(SYS_madvise, p, len, advice);
+    }
+
+    for (i = 0; i < 100; i++) {
+        if (atomic_load(&dekker->inside)) {
+            atomic_fetch_add(&dekker->both, 1);
+            break;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+dekker_produce(ring_t *t)
+{
+    size_t    got;
+    unsigned  i;
+    uint64_t  seed;
+
+    seed = 1;
+
+    for (i = 0; i < 1000000 || atomic_load(&dekker->granted) < 1000; i++) {
+
+        /* let go of all above the floor, where head stands again */
+
+        atomic_store(&t->hdr->want, U(NGX_HTTP_LLM_CAPTURE_FLOOR));
+        ngx_http_llm_capture_ring_open(&t->p, t->hdr, t->data, t->size);
+        spin(i % 64);
+        crowd(t, &seed);
+
+        if (ngx_http_llm_capture_ring_alloc(&t->p, UNIT, UNIT, &got) != NULL) {
+            atomic_store(&dekker->inside, 1);
+            spin(50);
+            atomic_store(&dekker->inside, 0);
+            atomic_fetch_add(&dekker->granted, 1);
+        }
+    }
+}
+
+
+static void
+test_dekker(void **state)
+{
+    pid_t     pid;
+    ring_t    t;
+    uint64_t  i, punched, seed;
+
+    (void) state;
+
+    seed = 2;
+
+    ring_make(&t, 4 * MIB);
+
+    /* no way to the front: the tail has not left it */
+
+    ring_at(&t, 1, U(NGX_HTTP_LLM_CAPTURE_FLOOR));
+    t.hdr->tail = ngx_http_llm_capture_pos(1, 0);
+    dekker = (dekker_t *) (t.map + 1024);
+    fflush(NULL);
+
+    pid = fork();
+    assert_true(pid != -1);
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dekker_produce(&t);
+        _exit(0);
+    }
+
+    child_status = -1;
+    punched = 0;
+
+    for (i = 0; i % 1024 || alive(&pid); i++) {
+        punched += ngx_http_llm_capture_ring_punch(t.hdr, t.data,
+                                  NGX_HTTP_LLM_CAPTURE_FLOOR,
+                                  NGX_HTTP_LLM_CAPTURE_FLOOR + 4096) == 1;
+        spin(i % 128);
+        crowd(&t, &seed);
+    }
+
+    printf("# %llu granted, %llu punches, %llu both\n",
+           (unsigned long long) dekker->granted, (unsigned long long) punched,
+           (unsigned long long) dekker->both);
+
+    assert_int_equal(child_status, 0);
+    assert_true(punched > 0);
+    assert_int_equal(dekker->both, 0);
+
+    dekker = NULL;
+    ring_free(&t);
+}
+
+
 int
 main(void)
 {
@@ -116,6 +259,7 @@ main(void)
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_middle),
         cmocka_unit_test(test_punched),
+        cmocka_unit_test(test_dekker),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

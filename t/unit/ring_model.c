@@ -174,6 +174,9 @@ model_put(model_t *m, unsigned i, size_t len, unsigned flags)
         assert_int_equal(m->t.p.inflight, was.inflight);
 
     } else {
+        /* a part was given: only a helper can be in the way of the rest */
+
+        assert_true(m->from != 0);
         model_log(m, rec->id, off, rec->off - off, begun ? 0 : BEGIN, 0);
     }
 

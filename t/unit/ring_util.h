@@ -188,6 +188,31 @@ ring_frame(ring_t *t, uint32_t n, uint64_t id)
 }
 
 
+/* reads all there is; ids must follow one another from `id` on */
+
+static inline uint64_t
+ring_drain(ring_t *t, uint64_t id)
+{
+    int                            rc;
+    size_t                         at;
+    ngx_http_llm_capture_frame_t   f;
+    ngx_http_llm_capture_reader_t  r;
+
+    r = ring_reader(t);
+
+    while ((rc = ring_next(t, &r, &f, &at)) == 1) {
+        assert_int_equal(f.id, id);
+        assert_true(at + f.size <= t->size);
+        id++;
+    }
+
+    assert_int_equal(rc, 0);
+    ring_tail(t, &r);
+
+    return id;
+}
+
+
 /* len bytes of the body `id` from off on; good until the next call */
 
 static inline const uint8_t *

@@ -224,6 +224,15 @@ test_load_odd(void **state)
     assert_int_equal(mkdir(sidecar, 0700), 0);
     assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
                                                      sidecar), 0);
+    rmdir(sidecar);
+
+    /* a good one, but somewhere else */
+    e = made();
+    assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &e, path),
+                     0);
+    assert_int_equal(symlink(path, sidecar), 0);
+    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+                                                     sidecar), 0);
 
     fault.open_times = 1;
     fault.open_errno = EIO;
@@ -327,6 +336,7 @@ test_no_sidecar(void **state)
         { "{\"payload\":{\"timestamp\":99},\"timestamp\":41}\n", "42" },
         { "{\"timestamp\":7,\"payload\":{\"timestamp\":99}}\n", "8" },
         { "{\"x\":\"\\\"timestamp\\\":5\",\"timestamp\":\"6\"}\r\n\n", "7" },
+        { "{\"x\":\"a\\\"\",\"timestamp\":6}\n", "7" },
         { ROW(9, "{\"a\":1}") "{\"payload\":{\"a\":1}}\n", "0" },
         { "{\"timestamp\":null,\"payload\":{\"a\":1}}\n", "0" },
         { "{\"timestamp\":-5,\"payload\":{\"a\":1}}\n", "1" },
@@ -547,6 +557,18 @@ test_unreadable(void **state)
     assert_int_equal(put(w, "{\"a\":2}", 1, 5500), LATER);
     assert_int_equal(file_of(w, path)->error, EIO);
     fault.pread_errno = 0;
+
+    /* no descriptor for it: the file itself must not be given up */
+
+    ngx_http_llm_capture_writer_reopen(w);
+    fault.open_skip = 1;
+    fault.open_times = 1;
+    fault.open_errno = EMFILE;
+    assert_int_equal(put(w, "{\"a\":2}", 1, 5500), LATER);
+    assert_int_equal(file_of(w, path)->error, EMFILE);
+    assert_true(file_of(w, path)->fd != -1);
+    reset_faults();
+
     assert_int_equal(put(w, "{\"a\":2}", 1, 5500), 1);
     ngx_http_llm_capture_writer_destroy(w);
 

@@ -58,7 +58,8 @@ typedef ngx_http_llm_capture_epoch_t   epoch_t;
 /* when calls fail; -1: as they are */
 
 static struct {
-    int       write_errno;      /* what writev() says after so many bytes */
+    int       write_errno;      /* what writev() says after so many bytes; */
+                                /* 0: it says that it wrote nothing */
     long      write_bytes;
     long      write_chunk;      /* bytes of a call, at most */
     int       write_eintr;      /* so many calls first */
@@ -66,6 +67,7 @@ static struct {
     int       lines_only;       /* 1: sidecars are written as they are */
     int       cut_errno;        /* 0: as it is */
     int       open_errno;
+    int       open_skip;        /* so many opens do not fail first */
     int       open_times;       /* so many opens fail; -1: all */
     int       rename_errno;
     int       pread_errno;
@@ -135,7 +137,7 @@ fault_writev(int fd, const struct iovec *iov, int n)
         }
 
         errno = fault.write_errno;
-        return -1;
+        return errno ? -1 : 0;
     }
 
     left = fault.write_bytes < 0 ? LONG_MAX : fault.write_bytes;
@@ -187,7 +189,10 @@ fault_open(const char *name, int flags, mode_t mode)
 
     fault.opens++;
 
-    if (fault.open_times) {
+    if (fault.open_skip > 0) {
+        fault.open_skip--;
+
+    } else if (fault.open_times) {
         if (fault.open_times > 0) {
             fault.open_times--;
         }

@@ -247,6 +247,25 @@ test_bad_disk(void **state)
 }
 
 
+/* a call that writes nothing and gives no reason must not be an endless loop */
+
+static void
+test_nothing(void **state)
+{
+    writer_t  *w;
+
+    (void) state;
+
+    w = begin();
+    fault.write_bytes = 0;
+    assert_int_equal(batch(w, 0, 1000), LATER);
+    assert_int_equal(file_of(w, path)->error, EIO);
+    assert_file(path, FIRST);
+
+    ngx_http_llm_capture_writer_destroy(w);
+}
+
+
 /* short writes that go on, and interrupted ones */
 
 static void
@@ -633,6 +652,7 @@ main(void)
         TEST(test_intent_first),
         TEST(test_full_disk),
         TEST(test_bad_disk),
+        TEST(test_nothing),
         TEST(test_short),
         TEST(test_too_big),
         TEST(test_file_size_limit),

@@ -158,6 +158,9 @@ char *ngx_http_llm_capture_set_args_file(ngx_conf_t *cf,
 char *ngx_http_llm_capture_set_timeout(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 
+/* says that the value of this directive "must %s"; always NGX_CONF_ERROR */
+char *ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *must);
+
 
 /* src/ngx_http_llm_capture_conf.c */
 
@@ -181,7 +184,7 @@ ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,
 
 /*
  * Compiles a pattern into pattern, regex and jit.  NGX_DECLINED: it is wrong,
- * *why says how (in the pool).
+ * *why says what it must be (with NUL).
  */
 ngx_int_t ngx_http_llm_capture_compile(ngx_conf_t *cf,
     ngx_http_llm_capture_loc_conf_t *lcf, ngx_str_t *pattern, ngx_str_t *why);

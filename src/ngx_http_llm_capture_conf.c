@@ -64,7 +64,7 @@ ngx_http_llm_capture_path(ngx_conf_t *cf, ngx_http_llm_capture_loc_conf_t *lcf,
     ngx_memzero(&lengths, sizeof(ngx_http_llm_capture_lengths_t));
 
     if (path->len == 0) {
-        wrong = "must not be empty";
+        wrong = "not be empty";
         goto invalid;
     }
 
@@ -84,7 +84,7 @@ ngx_http_llm_capture_path(ngx_conf_t *cf, ngx_http_llm_capture_loc_conf_t *lcf,
     lcf->base_len = p - full.data;
 
     if (ngx_strlchr(full.data, p, '$') != NULL) {
-        wrong = "must have variables behind its last slash only";
+        wrong = "have variables behind its last slash only";
         goto invalid;
     }
 
@@ -103,9 +103,7 @@ ngx_http_llm_capture_path(ngx_conf_t *cf, ngx_http_llm_capture_loc_conf_t *lcf,
 
 invalid:
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "invalid value \"%V\" in \"llm_capture_path\" "
-                       "directive, it %s", path, wrong);
+    (void) ngx_http_llm_capture_invalid(cf, wrong);
 
     return NGX_ERROR;
 }
@@ -400,7 +398,7 @@ ngx_http_llm_capture_args_pattern(ngx_conf_t *cf,
 
     ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                        "\"%V\": invalid value of \"endpoint_pattern\", it must "
-                       "be a regular expression, this one %V; \"%s\" is used",
+                       "%V; \"%s\" is used",
                        name, &why, NGX_HTTP_LLM_CAPTURE_PATTERN);
 
     ngx_str_set(&pattern, NGX_HTTP_LLM_CAPTURE_PATTERN);

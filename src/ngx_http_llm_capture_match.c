@@ -60,7 +60,7 @@ ngx_http_llm_capture_compile(ngx_conf_t *cf,
     ngx_pool_cleanup_t  *cln;
 
     if (pattern->len == 0) {
-        ngx_str_set(why, "is empty");
+        ngx_str_set(why, "be a regular expression that is not empty");
         return NGX_DECLINED;
     }
 
@@ -89,15 +89,16 @@ ngx_http_llm_capture_compile(ngx_conf_t *cf,
             buf[0] = '\0';
         }
 
-        why->data = ngx_pnalloc(cf->pool, sizeof(buf) + NGX_SIZE_T_LEN + 32);
+        why->data = ngx_pnalloc(cf->pool, sizeof(buf) + NGX_SIZE_T_LEN + 64);
 
         if (why->data == NULL) {
             return NGX_ERROR;
         }
 
-        why->len = ngx_sprintf(why->data, "fails at offset %uz: %s",
+        why->len = ngx_sprintf(why->data, "be a regular expression, this one "
+                               "fails at offset %uz: %s%Z",
                                (size_t) offset, buf)
-                   - why->data;
+                   - why->data - 1;
 
         return NGX_DECLINED;
     }

@@ -215,41 +215,41 @@ ngx_http_llm_capture_path_check(const char *path, size_t len, size_t names,
     size_t  i, name;
 
     if (len == 0 || path[0] != '/') {
-        return "must be absolute";
+        return "be absolute";
     }
 
     for (i = 0; i < len; i++) {
         if ((unsigned char) path[i] < 0x20 || path[i] == 0x7f) {
-            return "must not contain control characters";
+            return "not contain control characters";
         }
     }
 
     for (name = 0; path[len - 1 - name] != '/'; name++) { /* void */ }
 
     if (name == 0) {
-        return "must end with the name of a file";
+        return "end with the name of a file";
     }
 
     if (names == 0
         && ((name == 1 && path[len - 1] == '.')
             || (name == 2 && path[len - 1] == '.' && path[len - 2] == '.')))
     {
-        return "must end with the name of a file";
+        return "end with the name of a file";
     }
 
     if (ngx_http_llm_capture_path_ends((const uint8_t *) path, len,
                                        NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR))
     {
-        return "must not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\"";
+        return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\"";
     }
 
     if (name - names + values > NGX_HTTP_LLM_CAPTURE_PATH_NAME) {
-        return "must not have a file name that can exceed 223 bytes"
+        return "not have a file name that can exceed 223 bytes"
                " (64 for a variable)";
     }
 
     if (len - names + values > NGX_HTTP_LLM_CAPTURE_PATH_MOST) {
-        return "must not be able to exceed 4000 bytes (64 for a variable)";
+        return "not be able to exceed 4000 bytes (64 for a variable)";
     }
 
     return NULL;

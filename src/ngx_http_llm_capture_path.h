@@ -48,8 +48,8 @@
 size_t ngx_http_llm_capture_path_value(char *dst, const uint8_t *v, size_t n);
 
 /*
- * A full path as configured: NULL if it can be used, else what is wrong with
- * it, to follow "it".  names: how many of its bytes are names of variables,
+ * A full path as configured: NULL if it can be used, else what it is not, to
+ * follow "it must".  names: how many of its bytes are names of variables,
  * all of them behind the last slash; values: most bytes that take their place.
  */
 

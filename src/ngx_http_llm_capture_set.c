@@ -20,10 +20,12 @@
 /* a file of args larger than this is not one */
 #define NGX_HTTP_LLM_CAPTURE_ARGS_MOST  (1024 * 1024)
 
+/* bytes of a value in a message */
+#define NGX_HTTP_LLM_CAPTURE_SHOWN      ((size_t) 256)
+
 
 static ngx_int_t ngx_http_llm_capture_read(ngx_conf_t *cf, ngx_str_t *name,
     ngx_str_t *text);
-static char *ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *allowed);
 
 
 char *
@@ -68,7 +70,7 @@ ngx_http_llm_capture_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (cv.lengths == NULL) {
-        return ngx_http_llm_capture_invalid(cf, "\"on\", \"off\" or contain "
+        return ngx_http_llm_capture_invalid(cf, "be \"on\", \"off\" or contain "
                                                 "variables");
     }
 
@@ -124,7 +126,7 @@ ngx_http_llm_capture_set_format(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                          &format)
         != 0)
     {
-        return ngx_http_llm_capture_invalid(cf, "\"mooncake_payload\" or "
+        return ngx_http_llm_capture_invalid(cf, "be \"mooncake_payload\" or "
                                                 "\"raw_payload\"");
     }
 
@@ -154,8 +156,8 @@ ngx_http_llm_capture_set_request(ngx_conf_t *cf, ngx_command_t *cmd,
                                        &size)
         != 0)
     {
-        return ngx_http_llm_capture_invalid(cf, "a size from 1 to 1g, such as "
-                                                "1048576, 64k or 1m");
+        return ngx_http_llm_capture_invalid(cf, "be a size from 1 to 1g, such "
+                                                "as 1048576, 64k or 1m");
     }
 
     lcf->max_request_bytes = (size_t) size;
@@ -181,8 +183,8 @@ ngx_http_llm_capture_set_rate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                        &lcf->sample)
         != 0)
     {
-        return ngx_http_llm_capture_invalid(cf, "a number from 0 to 1, such as "
-                                                "0.25");
+        return ngx_http_llm_capture_invalid(cf, "be a number from 0 to 1, such "
+                                                "as 0.25");
     }
 
     return NGX_CONF_OK;
@@ -209,11 +211,7 @@ ngx_http_llm_capture_set_pattern(ngx_conf_t *cf, ngx_command_t *cmd,
         return NGX_CONF_OK;
 
     case NGX_DECLINED:
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid value \"%V\" in \"%V\" directive, it must "
-                           "be a regular expression, this one %V",
-                           &value[1], &value[0], &why);
-        /* fall through */
+        return ngx_http_llm_capture_invalid(cf, (char *) why.data);
 
     default: /* NGX_ERROR */
         return NGX_CONF_ERROR;
@@ -244,8 +242,8 @@ ngx_http_llm_capture_set_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                        NGX_HTTP_LLM_CAPTURE_QUEUE_MOST, &size)
         != 0)
     {
-        return ngx_http_llm_capture_invalid(cf, "\"auto\" or a size from 1 to "
-                                                "1024g, such as 256m or 1g");
+        return ngx_http_llm_capture_invalid(cf, "be \"auto\" or a size from 1 "
+                                                "to 1024g, such as 256m or 1g");
     }
 
     /* whether that is enough is known when all is read */
@@ -304,7 +302,7 @@ ngx_http_llm_capture_set_args_file(ngx_conf_t *cf, ngx_command_t *cmd,
     value = cf->args->elts;
 
     if (value[1].len == 0) {
-        return ngx_http_llm_capture_invalid(cf, "the name of a file");
+        return ngx_http_llm_capture_invalid(cf, "be the name of a file");
     }
 
     mcf->args_file = value[1];
@@ -408,8 +406,8 @@ ngx_http_llm_capture_set_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
     ms = ngx_parse_time(&value[1], 0);
 
     if (ms == NGX_ERROR || ms == 0) {
-        return ngx_http_llm_capture_invalid(cf, "a time above 0, such as 4s or "
-                                                "500ms");
+        return ngx_http_llm_capture_invalid(cf, "be a time above 0, such as 4s "
+                                                "or 500ms");
     }
 
     mcf->drain_timeout = (ngx_msec_t) ms;
@@ -418,16 +416,22 @@ ngx_http_llm_capture_set_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
-static char *
-ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *allowed)
+char *
+ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *must)
 {
     ngx_str_t  *value;
 
     value = cf->args->elts;
 
+    /* nginx cuts a line at 2048 bytes: the end of it is what helps */
+
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "invalid value \"%V\" in \"%V\" directive, it must be "
-                       "%s", &value[1], &value[0], allowed);
+                       "invalid value \"%*s%s\" in \"%V\" directive, it must "
+                       "%s",
+                       ngx_min(value[1].len, NGX_HTTP_LLM_CAPTURE_SHOWN),
+                       value[1].data,
+                       value[1].len > NGX_HTTP_LLM_CAPTURE_SHOWN ? "..." : "",
+                       &value[0], must);
 
     return NGX_CONF_ERROR;
 }

@@ -1,0 +1,167 @@
+#
+# Copyright (C) the llm-capture authors
+#
+# What the life-cycle tests share: traffic by number, backlogs, the ledger.
+#
+#     with Life() as ng:
+#         ng.signal('KILL', ng.backlog(500))
+#         ng.settled('after a kill')
+#
+# A backlog is made by stopping the helper, never by being faster than it.
+
+import os
+
+from client import Connection
+from llmcapture import Nginx, is_, ok, wait_for
+from procs import free_port, processes, wait_gone
+
+PATH = '/v1/completions'
+KILLED = r'exited on signal 9'
+
+ECHO = 'server { listen 127.0.0.1:%d; location / { return 200 ok; } }'
+
+
+class Echo:
+    """Stands for an upstream: a server of the same nginx, as it is fast."""
+
+    def __init__(self):
+        self.port = free_port()
+        self.conf = ECHO % self.port
+
+
+def state(pid):
+    """The letter of /proc: S, T..., '' when it is gone."""
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            return f.read().rpartition(')')[2].split()[0]
+    except OSError:
+        return ''
+
+
+def body(n):
+    return b'{"model":"m","prompt":"number %d","n":%d}' % (n, n)
+
+
+class Life(Nginx):
+    def __init__(self, http='', location='llm_capture on;', workers=2, **kw):
+        self.sent = 0
+        echo = Echo()
+        super().__init__(echo, http=echo.conf + http, location=location,
+                         workers=workers, **kw)
+        self.echo = echo
+
+    def push(self, n):
+        """n requests of the next numbers, over connections of 500 each."""
+        while n:
+            with Connection(self.port) as c:
+                for _ in range(min(n, 500)):
+                    self.sent += 1
+                    data = body(self.sent)
+                    c.head(PATH, len(data))
+                    c.send(data)
+                    if c.response().status != 200:
+                        raise RuntimeError('not served')
+                    n -= 1
+
+    def hold(self):
+        """An upload that keeps its worker: let_go() sends the rest."""
+        self.sent += 1
+        c = Connection(self.port)
+        data = body(self.sent)
+        c.head(PATH, len(data))
+        c.send(data[:7])
+        c.rest = data[7:]
+        return c
+
+    @staticmethod
+    def let_go(c):
+        c.send(c.rest)
+        is_(c.response().status, 200, 'the held upload was served')
+        c.close()
+
+    def freeze(self, pid=None):
+        pid = pid or self.helper()
+        self.signal('STOP', pid)
+        wait_for(lambda: state(pid) == 'T', 'the helper to stop')
+        return pid
+
+    def thaw(self, pid):
+        try:
+            self.signal('CONT', pid)
+        except ProcessLookupError:
+            pass
+
+    def backlog(self, n):
+        """n records that the helper, whose pid is returned, has not seen."""
+        pid = self.freeze()
+        self.push(n)
+        return pid
+
+    def new_helper(self, old):
+        return wait_for(lambda: len(self.helpers()) == 1
+                        and self.helpers() != [old] and self.helpers()[0],
+                        'a new helper')
+
+    def numbers(self, name='completions'):
+        return sorted(row.value['payload']['n'] for row in self.records(name))
+
+    def settled(self, what, name='completions'):
+        """Waits for the records of all that was sent: each once."""
+        try:
+            self.wait_records(name, self.sent)
+        except TimeoutError as e:
+            ok(False, f'{what}: all recorded', e)
+        self.whole(what, name)
+
+    def whole(self, what, name='completions'):
+        got = self.numbers(name)
+        want = list(range(1, self.sent + 1))
+        ok(got == want, f'{what}: {self.sent} recorded, each once',
+           f'{len(got)} lines, {len(set(got))} different, missing '
+           f'{sorted(set(want) - set(got))[:20]}')
+
+    def counted(self, what):
+        """The last report of the helper agrees."""
+        row = self.counters() or {}
+        is_((row.get('seen'), row.get('recorded'), row.get('pending')),
+            (self.sent, self.sent, 0), f'{what}: counted')
+
+    def family(self):
+        return [self.master] + [p[0] for p in processes()
+                                if p[1] == self.master]
+
+    def wait_end(self, pids, timeout=30):
+        for pid in pids:
+            wait_gone(pid, timeout)
+        if self.process:
+            self.process.wait(timeout)
+            self.process = None
+        self.master = None
+
+
+def fds(pid):
+    found = {}
+    for fd in os.listdir(f'/proc/{pid}/fd'):
+        try:
+            found[int(fd)] = os.readlink(f'/proc/{pid}/fd/{fd}')
+        except OSError:
+            pass
+    return found
+
+
+def listening():
+    """inode -> port of what listens on TCP."""
+    found = {}
+    with open('/proc/net/tcp') as f:
+        for line in f.readlines()[1:]:
+            words = line.split()
+            if words[3] == '0A':
+                found[words[9]] = int(words[1].split(':')[1], 16)
+    return found
+
+
+def status(pid, field):
+    with open(f'/proc/{pid}/status') as f:
+        for line in f:
+            if line.startswith(field + ':'):
+                return line.split()[1:]

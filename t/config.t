@@ -460,10 +460,10 @@ def test_directories():
     before = os.umask(0o077)
     user = pwd.getpwnam(USER)
     with Upstream() as up, \
-            Nginx(up, path='', prefix='/var/lib', http='llm_capture on;',
-                  location='llm_capture_path '
+            Nginx(up, path='', prefix='/var/lib',
+                  location='llm_capture on; llm_capture_path '
                   '%%DIR%%/one/two/three/r.$llm_capture_endpoint.jsonl;',
-                  server='location /b { proxy_pass http://llm;'
+                  server='location /b { proxy_pass http://llm; llm_capture on;'
                   ' llm_capture_path %%DIR%%/kept/r.jsonl; }',
                   start=False) as ng:
         os.mkdir(ng.dir + '/kept', 0o750)
@@ -489,14 +489,16 @@ def test_directories():
             ng.dir + '/one/two/three/r.chat.jsonl'), 'the file')
 
         # a reload makes what it needs
-        ng.reload(location='llm_capture_path %%DIR%%/later/r.jsonl;')
+        ng.reload(location='llm_capture on;'
+                  ' llm_capture_path %%DIR%%/later/r.jsonl;')
         ok(os.path.isdir(ng.dir + '/later'), 'a reload makes directories too')
 
     # somebody could put a link in the way; what waits is lost at the end
     with Upstream() as up, \
             Nginx(up, path='', prefix='/var/lib', allow='1 requests lost',
-                  http='llm_capture on; llm_capture_drain_timeout 50ms;',
-                  location='llm_capture_path %%DIR%%/open/new/r.jsonl;',
+                  http='llm_capture_drain_timeout 50ms;',
+                  location='llm_capture on;'
+                  ' llm_capture_path %%DIR%%/open/new/r.jsonl;',
                   start=False) as ng:
         os.mkdir(ng.dir + '/open')
         os.chmod(ng.dir + '/open', 0o1777)

@@ -162,10 +162,11 @@ class H2:
         if data:
             self.sock.sendall(data)
 
-    def start(self, path, length=None, headers=(), method='POST', end=False):
+    def start(self, path, length=None, headers=(), method='POST', end=False,
+              host='localhost'):
         stream = self.h2.get_next_available_stream_id()
         head = [(':method', method), (':path', path), (':scheme', 'http'),
-                (':authority', 'localhost'),
+                (':authority', host),
                 ('content-type', 'application/json')]
         if length is not None:
             head.append(('content-length', str(length)))

@@ -73,8 +73,12 @@ class Handler(BaseHTTPRequestHandler):
         return data
 
     def read_body(self, seen):
-        for piece in self.pieces():
-            seen.body += piece
+        body = bytearray()
+        try:
+            for piece in self.pieces():
+                body += piece
+        finally:
+            seen.body = bytes(body)
         seen.complete = True
 
     def serve(self):

@@ -32,6 +32,7 @@ ngx_http_llm_capture_uri(ngx_http_request_t *r)
 {
     ngx_str_t                  uri;
     ngx_http_request_t        *copy;
+    ngx_http_conf_ctx_t       *ctx;
     ngx_http_core_srv_conf_t  *cscf;
 
     if (r->valid_unparsed_uri) {
@@ -76,7 +77,10 @@ ngx_http_llm_capture_uri(ngx_http_request_t *r)
 
     copy->connection = r->connection;
 
-    cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+    /* the URI comes before the Host: the address's server told how to read */
+
+    ctx = r->http_connection->conf_ctx;
+    cscf = ctx->srv_conf[ngx_http_core_module.ctx_index];
 
     if (ngx_http_parse_complex_uri(copy, cscf->merge_slashes) == NGX_OK) {
         uri = copy->uri;

@@ -7,15 +7,12 @@
 #define _FILE_OFFSET_BITS  64
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "ngx_http_llm_capture_epoch.h"
-#include "ngx_http_llm_capture_zone.h"
 
 
 /* no clock of ours comes near; keeps every sum below within 64 bits */
@@ -197,138 +194,4 @@ ngx_http_llm_capture_epoch_parse(ngx_http_llm_capture_epoch_t *e,
     *e = got;
 
     return 1;
-}
-
-
-/* the text of a small file; -1 with errno; 0 bytes also if it is not regular */
-
-static ssize_t
-ngx_http_llm_capture_epoch_text(const ngx_http_llm_capture_sys_t *sys,
-    const char *path, char *text, size_t size)
-{
-    int          fd, err;
-    ssize_t      n;
-    struct stat  st;
-
-    fd = sys->open(path, O_RDONLY|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK|O_NOCTTY, 0);
-
-    if (fd == -1) {
-        return -1;
-    }
-
-    if (sys->fstat(fd, &st) == -1) {
-        n = -1;
-
-    } else if (!S_ISREG(st.st_mode)) {
-        n = 0;
-
-    } else {
-        n = ngx_http_llm_capture_sys_read(sys, fd, text, size, 0);
-    }
-
-    err = errno;
-    (void) sys->close(fd);
-    errno = err;
-
-    return n;
-}
-
-
-int
-ngx_http_llm_capture_epoch_load(const ngx_http_llm_capture_sys_t *sys,
-    ngx_http_llm_capture_epoch_t *e, const char *path)
-{
-    char     text[NGX_HTTP_LLM_CAPTURE_EPOCH];
-    ssize_t  n;
-
-    n = ngx_http_llm_capture_epoch_text(sys, path, text, sizeof(text));
-
-    if (n != -1) {
-        return ngx_http_llm_capture_epoch_parse(e, text, (size_t) n);
-    }
-
-    switch (errno) {
-
-    /* these pass: to take them for "none" would throw a good epoch away */
-
-    case EINTR:
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-        return -1;
-    }
-
-    return 0;
-}
-
-
-int
-ngx_http_llm_capture_epoch_store(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_epoch_t *e, const char *path)
-{
-    int     fd, rc, err;
-    char    text[NGX_HTTP_LLM_CAPTURE_EPOCH];
-    char    temp[NGX_HTTP_LLM_CAPTURE_PATH + 16];
-    size_t  len;
-
-    if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int) sizeof(temp)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-
-    /* left by a process that was killed just here; the lock makes it ours */
-
-    (void) sys->unlink(temp);
-
-    fd = sys->open(temp, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
-
-    if (fd == -1) {
-        return -1;
-    }
-
-    len = ngx_http_llm_capture_epoch_print(e, text);
-
-    /* a umask may have taken even the owner's bits */
-
-    rc = sys->fchmod(fd, 0600);
-
-    if (rc == 0) {
-        rc = ngx_http_llm_capture_sys_write(sys, fd, text, len);
-    }
-
-    err = errno;
-
-    if (sys->close(fd) == -1 && rc == 0) {
-        rc = -1;
-        err = errno;
-    }
-
-    if (rc == 0 && sys->rename(temp, path) == 0) {
-        return 0;
-    }
-
-    if (rc == 0) {
-        err = errno;
-    }
-
-    (void) sys->unlink(temp);
-    errno = err;
-
-    return -1;
-}
-
-
-void
-ngx_http_llm_capture_epoch_boot(const ngx_http_llm_capture_sys_t *sys,
-    char boot[NGX_HTTP_LLM_CAPTURE_BOOT])
-{
-    ssize_t  n;
-
-    n = ngx_http_llm_capture_epoch_text(sys,
-                                        "/proc/sys/kernel/random/boot_id",
-                                        boot, NGX_HTTP_LLM_CAPTURE_BOOT - 1);
-
-    boot[n == -1 ? 0 : n] = '\0';
-    boot[strcspn(boot, " \t\r\n")] = '\0';
 }

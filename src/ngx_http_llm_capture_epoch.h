@@ -4,10 +4,8 @@
  */
 
 /*
- * The moment that a file's timestamps count from.  It is kept beside the file,
- * so that a restart never lays a second run over the first.
- *
- * <file>.epoch, 0600, is text, one key=value a line, in this order:
+ * The moment that a file's timestamps count from, and its text: one key=value
+ * a line, in this order, for the sidecar of ngx_http_llm_capture_sidecar.h:
  *
  *     llm_capture_epoch=1
  *     wall=1764437527123        ms since 1970, may be negative
@@ -15,18 +13,14 @@
  *     boot=<boot id>            the boot that mono counts from
  *     dev=64768
  *     ino=1837                  the file that it belongs to
- *
- * It is only read and replaced by who holds the lock of the file.
  */
 
 #ifndef _NGX_HTTP_LLM_CAPTURE_EPOCH_H_INCLUDED_
 #define _NGX_HTTP_LLM_CAPTURE_EPOCH_H_INCLUDED_
 
 
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
-
-#include "ngx_http_llm_capture_sys.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_BOOT   40      /* bytes of a boot id with NUL */
@@ -63,22 +57,6 @@ size_t ngx_http_llm_capture_epoch_print(const ngx_http_llm_capture_epoch_t *e,
     char text[NGX_HTTP_LLM_CAPTURE_EPOCH]);
 int ngx_http_llm_capture_epoch_parse(ngx_http_llm_capture_epoch_t *e,
     const char *text, size_t len);
-
-/*
- * path: of the sidecar.  Load: 1: there; 0: none that is ours, which is no
- * error; -1: could not look, errno.  Store: replaced as a whole by rename(2),
- * so a reader sees the old or the new one; 0, or -1 with errno.
- */
-
-int ngx_http_llm_capture_epoch_load(const ngx_http_llm_capture_sys_t *sys,
-    ngx_http_llm_capture_epoch_t *e, const char *path);
-int ngx_http_llm_capture_epoch_store(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_epoch_t *e, const char *path);
-
-/* the id of this boot; "" if the kernel does not tell */
-
-void ngx_http_llm_capture_epoch_boot(const ngx_http_llm_capture_sys_t *sys,
-    char boot[NGX_HTTP_LLM_CAPTURE_BOOT]);
 
 
 #endif /* _NGX_HTTP_LLM_CAPTURE_EPOCH_H_INCLUDED_ */

@@ -16,7 +16,6 @@
 #include <sys/file.h>
 
 #include "ngx_http_llm_capture_file.h"
-#include "ngx_http_llm_capture_tail.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_RETRY_MIN  10
@@ -357,82 +356,6 @@ ngx_http_llm_capture_file_unlock(ngx_http_llm_capture_files_t *fs,
     do {
         rc = fs->sys->flock(f->fd, LOCK_UN);
     } while (rc == -1 && errno == EINTR);
-}
-
-
-static int
-ngx_http_llm_capture_file_mend_tail(ngx_http_llm_capture_files_t *fs,
-    ngx_http_llm_capture_file_t *f, struct stat *st)
-{
-    int    whole;
-    off_t  start;
-
-    start = ngx_http_llm_capture_tail_start(fs->sys, f->fd, st->st_size);
-
-    if (start == -1) {
-        return -1;
-    }
-
-    whole = ngx_http_llm_capture_tail_whole(fs->sys, f->fd, start,
-                                            st->st_size);
-
-    if (whole == -1) {
-        return -1;
-    }
-
-    if (whole) {
-        if (ngx_http_llm_capture_sys_write(fs->sys, f->fd, "\n", 1) == -1) {
-            return -1;
-        }
-
-        st->st_size++;
-        return 0;
-    }
-
-    if (ngx_http_llm_capture_sys_cut(fs->sys, f->fd, start) == -1) {
-        return -1;
-    }
-
-    ngx_http_llm_capture_file_say(fs, f, NGX_HTTP_LLM_CAPTURE_SAY_TAIL,
-                                  LOG_WARNING, 0,
-                                  "a torn last row was cut away");
-    st->st_size = start;
-
-    return 0;
-}
-
-
-int
-ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
-    ngx_http_llm_capture_file_t *f, struct stat *st)
-{
-    char     last;
-    ssize_t  n;
-
-    if (f->same || st->st_size == 0) {
-        return 0;
-    }
-
-    n = ngx_http_llm_capture_sys_read(fs->sys, f->fd, &last, 1,
-                                      st->st_size - 1);
-
-    if (n == 1 && last == '\n') {
-        return 0;
-    }
-
-    if (n == 1 && ngx_http_llm_capture_file_mend_tail(fs, f, st) == 0) {
-        return 0;
-    }
-
-    /* n == 0: cut by somebody since fstat(), who does not know of the lock */
-
-    f->error = (n == 0) ? EAGAIN : errno;
-
-    ngx_http_llm_capture_file_say(fs, f, NGX_HTTP_LLM_CAPTURE_SAY_TAIL,
-                                  LOG_ERR, f->error,
-                                  "cannot mend the last row");
-
-    return -1;
 }
 
 

@@ -5,7 +5,7 @@
 
 /*
  * The destinations of the helper, and those of them that are open: opened,
- * locked and mended here, and never written to but for a missing LF.
+ * locked and closed here, but neither read nor written.
  */
 
 #ifndef _NGX_HTTP_LLM_CAPTURE_FILE_H_INCLUDED_
@@ -120,15 +120,6 @@ int ngx_http_llm_capture_file_lock(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, struct stat *st);
 void ngx_http_llm_capture_file_unlock(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f);
-
-/*
- * A file that others may have touched and that does not end with LF: a last
- * row that is whole gets its LF, a torn one is cut away.  st->st_size follows.
- * Returns 0, or -1 with f->error: nothing may be appended.
- */
-
-int ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
-    ngx_http_llm_capture_file_t *f, struct stat *st);
 
 /* the next try is put off: 10 ms doubling to 1 s, a lock 2 ms to 64 ms */
 

@@ -4,9 +4,9 @@
  */
 
 /*
- * What stands at the end of a file of lines.  Files are read in blocks, a line
- * may be of any length.  All functions: -1 with errno if the file cannot be
- * read.
+ * What stands at the end of a file of lines, and how it is mended.  Files are
+ * read in blocks, a line may be of any length.  All but the last function: -1
+ * with errno if the file cannot be read.
  */
 
 #ifndef _NGX_HTTP_LLM_CAPTURE_TAIL_H_INCLUDED_
@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "ngx_http_llm_capture_file.h"
 #include "ngx_http_llm_capture_sys.h"
 
 
@@ -37,6 +38,15 @@ int ngx_http_llm_capture_tail_whole(const ngx_http_llm_capture_sys_t *sys,
 
 int ngx_http_llm_capture_tail_timestamp(const ngx_http_llm_capture_sys_t *sys,
     int fd, off_t end, uint64_t *ts);
+
+/*
+ * A file that others may have touched and that does not end with LF: a last
+ * row that is whole gets its LF, a torn one is cut away.  st->st_size follows.
+ * Returns 0, or -1 with f->error: nothing may be appended.
+ */
+
+int ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
+    ngx_http_llm_capture_file_t *f, struct stat *st);
 
 
 #endif /* _NGX_HTTP_LLM_CAPTURE_TAIL_H_INCLUDED_ */

@@ -16,6 +16,7 @@
 
 #include "ngx_http_llm_capture_point.h"
 #include "ngx_http_llm_capture_recover.h"
+#include "ngx_http_llm_capture_sidecar.h"
 #include "ngx_http_llm_capture_tail.h"
 #include "ngx_http_llm_capture_writer.h"
 
@@ -23,10 +24,6 @@
 #ifndef IOV_MAX
 #define IOV_MAX  1024
 #endif
-
-/* how often a sidecar that cannot be written is tried again, ms */
-#define NGX_HTTP_LLM_CAPTURE_EPOCH_EVERY  60000
-
 
 struct ngx_http_llm_capture_writer_s {
     ngx_http_llm_capture_files_t   files;
@@ -61,7 +58,7 @@ ngx_http_llm_capture_writer_create(
         (void) snprintf(w->boot, sizeof(w->boot), "%s", conf->boot);
 
     } else {
-        ngx_http_llm_capture_epoch_boot(fs->sys, w->boot);
+        ngx_http_llm_capture_sidecar_boot(fs->sys, w->boot);
     }
 
     return w;
@@ -121,195 +118,6 @@ ngx_http_llm_capture_writer_due(ngx_http_llm_capture_writer_t *w)
     }
 
     return due;
-}
-
-
-/*
- * Only while the path still names the file: a helper that goes on in a rotated
- * file must not replace the sidecar of the new one.  Without a sidecar lines
- * are written all the same: the epoch lives on in memory, and a successor goes
- * on 1 ms behind the last row.
- */
-
-static void
-ngx_http_llm_capture_writer_store(ngx_http_llm_capture_writer_t *w,
-    ngx_http_llm_capture_file_t *f, const char *sidecar)
-{
-    struct stat                         st;
-    const ngx_http_llm_capture_sys_t   *sys;
-
-    sys = w->files.sys;
-
-    if (sys->lstat(f->path, &st) == -1
-        || (uint64_t) st.st_dev != f->epoch.dev
-        || (uint64_t) st.st_ino != f->epoch.ino)
-    {
-        return;
-    }
-
-    f->epoch_retry = w->files.now + NGX_HTTP_LLM_CAPTURE_EPOCH_EVERY;
-
-    if (ngx_http_llm_capture_epoch_store(sys, &f->epoch, sidecar) == 0) {
-        f->epoch_stored = 1;
-        return;
-    }
-
-    ngx_http_llm_capture_file_say(&w->files, f,
-                                  NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_WARNING,
-                                  errno, "cannot write the .epoch file,"
-                                  " a restart will not know when it began");
-}
-
-
-/*
- * An epoch for a file that has rows: its first new row must not lie before the
- * last one, whatever happened to the sidecar or, over a reboot, to the clock.
- */
-
-static int
-ngx_http_llm_capture_writer_resume(ngx_http_llm_capture_writer_t *w,
-    ngx_http_llm_capture_file_t *f, off_t size, uint64_t t0_wall,
-    uint64_t t0_mono, uint64_t ts)
-{
-    int       rc;
-    uint64_t  last;
-
-    rc = ngx_http_llm_capture_tail_timestamp(w->files.sys, f->fd, size, &last);
-
-    if (rc == -1) {
-        f->error = errno;
-        ngx_http_llm_capture_file_say(&w->files, f,
-                                      NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_ERR,
-                                      f->error, "cannot read the last row");
-        return -1;
-    }
-
-    if (rc == 1 && ts <= last) {
-        ts = last + 1;
-    }
-
-    ngx_http_llm_capture_epoch_set(&f->epoch, t0_wall, t0_mono, ts);
-
-    return 0;
-}
-
-
-static int
-ngx_http_llm_capture_writer_load(ngx_http_llm_capture_writer_t *w,
-    ngx_http_llm_capture_file_t *f, ngx_http_llm_capture_epoch_t *e,
-    const char *sidecar)
-{
-    int  rc;
-
-    do {
-        rc = ngx_http_llm_capture_epoch_load(w->files.sys, e, sidecar);
-
-    } while (rc == -1 && (errno == EMFILE || errno == ENFILE)
-             && ngx_http_llm_capture_files_evict(&w->files, f));
-
-    if (rc == -1) {
-        f->error = errno;
-        ngx_http_llm_capture_file_say(&w->files, f,
-                                      NGX_HTTP_LLM_CAPTURE_SAY_EPOCH, LOG_ERR,
-                                      f->error, "cannot read the .epoch file");
-    }
-
-    return rc;
-}
-
-
-/*
- * Finds or makes the epoch of a locked file.  What is in memory holds as long
- * as nobody else has touched the file; else the sidecar is asked again, since
- * another helper, or a truncation, may have replaced it.
- */
-
-static int
-ngx_http_llm_capture_writer_epoch(ngx_http_llm_capture_writer_t *w,
-    ngx_http_llm_capture_file_t *f, const struct stat *st, uint64_t t0_wall,
-    uint64_t t0_mono)
-{
-    int                           rc;
-    char                          sidecar[NGX_HTTP_LLM_CAPTURE_PATH + 8];
-    uint64_t                      dev, ino, ts;
-    ngx_http_llm_capture_epoch_t  e;
-
-    if (f->epoch_known && f->same && st->st_size != 0
-        && (f->epoch_stored || w->files.now < f->epoch_retry))
-    {
-        return 0;
-    }
-
-    (void) snprintf(sidecar, sizeof(sidecar), "%s.epoch", f->path);
-
-    if (f->epoch_known && f->same && st->st_size != 0) {
-        ngx_http_llm_capture_writer_store(w, f, sidecar);
-        return 0;
-    }
-
-    dev = (uint64_t) st->st_dev;
-    ino = (uint64_t) st->st_ino;
-    rc = 0;
-
-    /*
-     * An empty file begins anew, unless we left it empty ourselves: then the
-     * epoch made for the lines that could not be written still holds.
-     */
-
-    if (st->st_size != 0 || (f->epoch_known && f->same)) {
-        rc = ngx_http_llm_capture_writer_load(w, f, &e, sidecar);
-
-        if (rc == -1) {
-            return -1;
-        }
-
-        rc = (rc == 1 && e.ino == ino);
-    }
-
-    if (rc == 1 && e.dev == dev && w->boot[0]
-        && strcmp(e.boot, w->boot) == 0)
-    {
-        f->epoch = e;
-        f->epoch_known = 1;
-        f->epoch_stored = 1;
-        return 0;
-    }
-
-    /* rotated, and the sidecar is of the new file; or it was deleted */
-
-    if (rc == 0 && f->epoch_known && st->st_size != 0
-        && f->epoch.dev == dev && f->epoch.ino == ino)
-    {
-        ngx_http_llm_capture_writer_store(w, f, sidecar);
-        return 0;
-    }
-
-    /*
-     * Over a reboot, or when the file system was mounted again under another
-     * device number, the wall clocks tell the distance, once; from there on
-     * the epoch counts in this boot's monotonic clock.
-     */
-
-    ts = rc ? ngx_http_llm_capture_epoch_wall(&e, t0_wall) : 0;
-
-    f->epoch_known = 0;
-    f->epoch_stored = 0;
-
-    if (ngx_http_llm_capture_writer_resume(w, f, st->st_size, t0_wall,
-                                           t0_mono, ts)
-        == -1)
-    {
-        return -1;
-    }
-
-    f->epoch.dev = dev;
-    f->epoch.ino = ino;
-    strcpy(f->epoch.boot, w->boot);
-    f->epoch_known = 1;
-
-    ngx_http_llm_capture_writer_store(w, f, sidecar);
-
-    return 0;
 }
 
 
@@ -501,8 +309,8 @@ ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
 
     if (ngx_http_llm_capture_file_mend(fs, f, st) == 0
         && (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
-            || ngx_http_llm_capture_writer_epoch(w, f, st, t0_wall, t0_mono)
-               == 0))
+            || ngx_http_llm_capture_file_epoch(fs, f, st, w->boot, t0_wall,
+                                               t0_mono) == 0))
     {
         return 0;
     }

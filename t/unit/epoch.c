@@ -9,6 +9,7 @@
  */
 
 #include "files.h"
+#include "ngx_http_llm_capture_sidecar.h"
 
 
 #define ROW(ts, body)  "{\"timestamp\":" #ts ",\"payload\":" body "}\n"
@@ -122,11 +123,11 @@ test_store(void **state)
         assert_int_equal(symlink(victim, tmp), 0);
         assert_int_equal(symlink(victim, sidecar), 0);
 
-        assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &got,
+        assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &got,
                                                          sidecar), 0);
 
         old = umask(masks[i]);
-        assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &e,
+        assert_int_equal(ngx_http_llm_capture_sidecar_store(fault_sys(), &e,
                                                           sidecar), 0);
         umask(old);
 
@@ -136,7 +137,7 @@ test_store(void **state)
         assert_file(victim, "keep");
 
         memset(&got, 0, sizeof(got));
-        assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &got,
+        assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &got,
                                                          sidecar), 1);
         assert_memory_equal(&got, &e, sizeof(e));
     }
@@ -158,7 +159,7 @@ test_store_fails(void **state)
     other.wall++;
     snprintf(tmp, sizeof(tmp), "%s.tmp", sidecar);
 
-    assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_store(fault_sys(), &e,
                                                       sidecar), 0);
 
     for (i = 0; i < 4; i++) {
@@ -181,14 +182,14 @@ test_store_fails(void **state)
             fault.open_errno = ENOSPC;
         }
 
-        assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &other,
+        assert_int_equal(ngx_http_llm_capture_sidecar_store(fault_sys(), &other,
                                                           sidecar), -1);
         assert_int_equal(errno, ENOSPC);
         assert_int_equal(lstat(tmp, &st), -1);
 
         reset_faults();
         memset(&got, 0, sizeof(got));
-        assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &got,
+        assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &got,
                                                          sidecar), 1);
         assert_memory_equal(&got, &e, sizeof(e));
     }
@@ -197,9 +198,9 @@ test_store_fails(void **state)
 
     fault.write_chunk = 1;
     fault.write_eintr = 3;
-    assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &other,
+    assert_int_equal(ngx_http_llm_capture_sidecar_store(fault_sys(), &other,
                                                       sidecar), 0);
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &got,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &got,
                                                      sidecar), 1);
     assert_int_equal(got.wall, other.wall);
 }
@@ -212,31 +213,31 @@ test_load_odd(void **state)
 
     (void) state;
 
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &e,
                                                      sidecar), 0);
 
     /* must not block */
     assert_int_equal(mkfifo(sidecar, 0600), 0);
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &e,
                                                      sidecar), 0);
     unlink(sidecar);
 
     assert_int_equal(mkdir(sidecar, 0700), 0);
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &e,
                                                      sidecar), 0);
     rmdir(sidecar);
 
     /* a good one, but somewhere else */
     e = made();
-    assert_int_equal(ngx_http_llm_capture_epoch_store(fault_sys(), &e, path),
+    assert_int_equal(ngx_http_llm_capture_sidecar_store(fault_sys(), &e, path),
                      0);
     assert_int_equal(symlink(path, sidecar), 0);
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &e,
                                                      sidecar), 0);
 
     fault.open_times = 1;
     fault.open_errno = EIO;
-    assert_int_equal(ngx_http_llm_capture_epoch_load(fault_sys(), &e,
+    assert_int_equal(ngx_http_llm_capture_sidecar_load(fault_sys(), &e,
                                                      sidecar), -1);
     assert_int_equal(errno, EIO);
 }
@@ -249,12 +250,12 @@ test_boot(void **state)
 
     (void) state;
 
-    ngx_http_llm_capture_epoch_boot(fault_sys(), boot);
+    ngx_http_llm_capture_sidecar_boot(fault_sys(), boot);
     assert_int_equal(strlen(boot), 36);
 
     fault.open_times = 1;
     fault.open_errno = ENOENT;
-    ngx_http_llm_capture_epoch_boot(fault_sys(), boot);
+    ngx_http_llm_capture_sidecar_boot(fault_sys(), boot);
     assert_string_equal(boot, "");
 }
 

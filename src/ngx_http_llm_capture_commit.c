@@ -132,7 +132,11 @@ ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
     ngx_http_llm_capture_commit_begin(d, row, n, add, after);
 
     for (i = 0; i < n; i++) {
-        ngx_http_llm_capture_commit_upload(d, u[i]);
+        if (u[i]) {
+            ngx_http_llm_capture_commit_upload(d, u[i]);
+        }
+
+        NGX_HTTP_LLM_CAPTURE_POINT("marking");
     }
 
     ngx_http_llm_capture_commit_row(d, row, after);
@@ -292,7 +296,11 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
 }
 
 
-/* 0: done; -1: to be tried again */
+/*
+ * The refs stand as they are until the end: should this process die here too,
+ * the next one compares the file with the lines of the same timestamps.
+ * Returns 0: done; -1: to be tried again.
+ */
 
 static int
 ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
@@ -301,6 +309,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
     size_t                          n;
     ssize_t                         rc;
     uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint32_t                        row;
     unsigned                        i, have;
     ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_upload_t  *u;
@@ -350,9 +359,12 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
 
         /* whether they stand in a file nobody can tell: never again */
 
-        for (have = 0, i = 0; i < it->nrefs; i++) {
+        row = it->row;
+
+        for (i = 0; i < it->nrefs; i++) {
             if (d->batch[i]) {
-                d->batch[have++] = d->batch[i];
+                row = d->batch[i]->dest->row;
+                break;
             }
         }
 
@@ -363,9 +375,8 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
             "and the file is gone or shorter: they are counted uncertain",
             have, (int) it->path_len, it->path);
 
-        ngx_http_llm_capture_commit_refs(d, d->batch, have);
-        ngx_http_llm_capture_commit(d, have ? d->batch[0]->dest->row : it->row,
-                                    d->batch, have, add);
+        ngx_http_llm_capture_commit(d, row, d->batch, it->nrefs, add);
+
         return 0;
     }
 
@@ -380,7 +391,6 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
             ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
     }
 
-    ngx_http_llm_capture_commit_refs(d, d->batch, (unsigned) rc);
     ngx_http_llm_capture_commit(d, dest->row, d->batch, (unsigned) rc, add);
 
     return 0;

@@ -23,6 +23,11 @@
 #define NGX_HTTP_LLM_CAPTURE_STEP    (1024 * 1024)
 
 
+/*
+ * From the oldest frame to the newest.  Behind an old lap, where a JUMP leads
+ * when the front is full up to it, nothing is left of the ring.
+ */
+
 static size_t
 ngx_http_llm_capture_pinned(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 {
@@ -38,7 +43,12 @@ ngx_http_llm_capture_pinned(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     tail = r->first->at;
     head = (size_t) r->reader.off * NGX_HTTP_LLM_CAPTURE_UNIT;
 
-    return head >= tail ? head - tail : d->zone.ring_size - tail + head;
+    if (head < tail) {
+        return d->zone.ring_size - tail + head;
+    }
+
+    return r->reader.lap == (uint32_t) (r->first->end >> 32)
+           ? head - tail : d->zone.ring_size;
 }
 
 
@@ -55,14 +65,17 @@ ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 
     r = &d->rings[ring];
 
-    while (ngx_http_llm_capture_pinned(d, ring) > d->zone.ring_size / 2) {
+    for ( ;; ) {
+
+        /* what is done pins nothing, and leaves an upload in front */
+
+        ngx_http_llm_capture_advance(d, ring);
+
+        if (ngx_http_llm_capture_pinned(d, ring) <= d->zone.ring_size / 2) {
+            return;
+        }
 
         u = r->first->upload;
-
-        if (u == NULL) {
-            ngx_http_llm_capture_advance(d, ring);
-            continue;
-        }
 
         if (u->state == NGX_HTTP_LLM_CAPTURE_U_OPEN) {
             if (ngx_http_llm_capture_spill(d, u) == -1) {
@@ -79,9 +92,7 @@ ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d, uint32_t ring)
             return;
         }
 
-        (void) ngx_http_llm_capture_upload_take(d, ring, u->id);
-        ngx_http_llm_capture_upload_refuse(d, u,
-                                           NGX_HTTP_LLM_CAPTURE_C_failed);
+        ngx_http_llm_capture_upload_give_up(d, u);
         ngx_http_llm_capture_settle(d);
     }
 }
@@ -172,28 +183,38 @@ ngx_http_llm_capture_free_ring(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     broken = r->broken;
     head = atomic_load_explicit(&hdr->head, memory_order_acquire);
 
-    if (broken) {
-        /* what stands behind the place where it broke is not known */
-
-        r->reader.lap = (uint32_t) (head >> 32) + 1;
-        r->reader.off = 0;
-        head = ngx_http_llm_capture_pos(r->reader.lap, 0);
-
-        atomic_store_explicit(&hdr->head, head, memory_order_relaxed);
-        atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
-        atomic_store_explicit(&hdr->tail, head, memory_order_release);
-        r->broken = 0;
-
-    } else if (head != ngx_http_llm_capture_pos(r->reader.lap,
-                                                r->reader.off))
+    if (!broken
+        && head != ngx_http_llm_capture_pos(r->reader.lap, r->reader.off))
     {
         return;
     }
 
     ngx_http_llm_capture_commit_repair(d, ring, broken);
 
+    NGX_HTTP_LLM_CAPTURE_POINT("ring repaired");
+
+    if (broken) {
+
+        /*
+         * What stands behind the place where it broke is not known.  It has
+         * been counted: a successor would not find it broken any more.
+         */
+
+        r->reader.lap = (uint32_t) (head >> 32) + 1;
+        r->reader.off = 0;
+        head = ngx_http_llm_capture_pos(r->reader.lap, 0);
+
+        atomic_store_explicit(&hdr->head, head, memory_order_relaxed);
+        NGX_HTTP_LLM_CAPTURE_POINT("ring reset");
+        atomic_store_explicit(&hdr->tail, head, memory_order_release);
+        r->broken = 0;
+    }
+
     r->gone = 0;
 
+    /* or pages above the last frame would stay for the next owner */
+
+    atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->deciding, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->closed, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->owner, 0, memory_order_release);

@@ -177,6 +177,57 @@ ngx_http_llm_capture_spill_chain(ngx_http_llm_capture_drain_t *d)
 }
 
 
+/*
+ * The oldest one in the arena that waits for a failing destination is given
+ * up: one full disk must not cost the slow uploads of the others.  No file has
+ * failed yet while a predecessor's intent is still to be recovered.
+ */
+
+static int
+ngx_http_llm_capture_spill_relieve(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (dest = d->busy; dest; dest = dest->busy) {
+
+        if (dest->ready.n == 0 || dest->file->retry_at <= d->now) {
+            continue;
+        }
+
+        for (u = dest->ready.first; u; u = u->next) {
+            if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+                ngx_http_llm_capture_upload_give_up(d, u);
+                ngx_http_llm_capture_settle(d);
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+/* makes room for a chain of so many bytes that has so many blocks; -1: none */
+
+static int
+ngx_http_llm_capture_spill_reserve(ngx_http_llm_capture_drain_t *d,
+    uint32_t have, uint64_t bytes)
+{
+    if (ngx_http_llm_capture_blocks_for(bytes) > d->zone.nblocks) {
+        return -1;
+    }
+
+    while (!ngx_http_llm_capture_spill_room(d, have, bytes)) {
+        if (!ngx_http_llm_capture_spill_relieve(d)) {
+            return -1;
+        }
+    }
+
+    return 0;
+}
+
+
 int
 ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
@@ -195,12 +246,16 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     begin.path_len = (uint16_t) u->dest->path_len;
     begin.format = (uint8_t) u->dest->format;
 
+    if (ngx_http_llm_capture_spill_reserve(d, 0,
+                                 sizeof(begin) + begin.path_len + u->len)
+        == -1)
+    {
+        return -1;
+    }
+
     chain = ngx_http_llm_capture_spill_chain(d);
 
-    if (chain == NGX_HTTP_LLM_CAPTURE_NONE
-        || !ngx_http_llm_capture_spill_room(d, 0,
-                                 sizeof(begin) + begin.path_len + u->len))
-    {
+    if (chain == NGX_HTTP_LLM_CAPTURE_NONE) {
         return -1;
     }
 
@@ -252,7 +307,7 @@ ngx_http_llm_capture_spill_more(ngx_http_llm_capture_drain_t *d,
     c = &d->spill->chains[u->chain];
     used = c->extra + u->len;
 
-    if (!ngx_http_llm_capture_spill_room(d, c->n, used + n)) {
+    if (ngx_http_llm_capture_spill_reserve(d, c->n, used + n) == -1) {
         return -1;
     }
 
@@ -493,7 +548,11 @@ ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
     u->chain = chain;
     u->len = copy.bytes;
 
-    if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED) {
+    if (u->dest->file == NULL) {
+        ngx_http_llm_capture_upload_refuse(d, u,
+                                           NGX_HTTP_LLM_CAPTURE_C_bad_path);
+
+    } else if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED) {
         ngx_http_llm_capture_upload_ended(d, u);
     }
 

@@ -386,25 +386,6 @@ ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
 }
 
 
-void
-ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
-    uint32_t ring, ngx_http_llm_capture_counter_e why)
-{
-    unsigned                        i;
-    ngx_http_llm_capture_upload_t  *u, *next;
-
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
-        for (u = d->open[i]; u; u = next) {
-            next = u->bucket;
-
-            if (u->ring == ring) {
-                ngx_http_llm_capture_upload_refuse(d, u, why);
-            }
-        }
-    }
-}
-
-
 static ngx_http_llm_capture_upload_t *
 ngx_http_llm_capture_queue_take(ngx_http_llm_capture_queue_t *q, uint32_t ring,
     uint64_t id)
@@ -429,6 +410,35 @@ ngx_http_llm_capture_queue_take(ngx_http_llm_capture_queue_t *q, uint32_t ring,
     }
 
     return NULL;
+}
+
+
+void
+ngx_http_llm_capture_upload_give_up(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    (void) ngx_http_llm_capture_queue_take(&u->dest->ready, u->ring, u->id);
+
+    ngx_http_llm_capture_upload_refuse(d, u, NGX_HTTP_LLM_CAPTURE_C_failed);
+}
+
+
+void
+ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, ngx_http_llm_capture_counter_e why)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u, *next;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->open[i]; u; u = next) {
+            next = u->bucket;
+
+            if (u->ring == ring) {
+                ngx_http_llm_capture_upload_refuse(d, u, why);
+            }
+        }
+    }
 }
 
 

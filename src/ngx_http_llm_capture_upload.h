@@ -188,6 +188,9 @@ void ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
 /* an open or a ready one will not be written; counted by the next settle */
 void ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why);
+/* a ready one, whose destination fails, is taken off its queue: failed */
+void ngx_http_llm_capture_upload_give_up(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
 /* all open ones of a ring */
 void ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, ngx_http_llm_capture_counter_e why);

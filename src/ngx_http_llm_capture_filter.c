@@ -33,6 +33,8 @@ static ngx_int_t ngx_http_llm_capture_enabled(ngx_http_request_t *r,
     ngx_http_llm_capture_loc_conf_t *lcf);
 static void ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx);
 static ngx_int_t ngx_http_llm_capture_encoded(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_llm_capture_whole(ngx_http_llm_capture_ctx_t *ctx,
+    size_t size);
 static void ngx_http_llm_capture_refuse_ctx(ngx_http_llm_capture_ctx_t *ctx,
     ngx_http_llm_capture_counter_e why);
 static void ngx_http_llm_capture_copy(ngx_http_llm_capture_ctx_t *ctx,
@@ -289,12 +291,34 @@ ngx_http_llm_capture_encoded(ngx_http_request_t *r)
 }
 
 
+/*
+ * Is that the whole body, though its end is still to come?  Over HTTP/2 and 3
+ * it comes by itself; with proxy_request_buffering off the upstream has all it
+ * waits for by then, and the request may be over before the end is read.
+ */
+
+static ngx_uint_t
+ngx_http_llm_capture_whole(ngx_http_llm_capture_ctx_t *ctx, size_t size)
+{
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    /* chunked: the length is that of the chunks begun so far */
+
+    return r->request_body_no_buffering
+           && !r->headers_in.chunked
+           && r->headers_in.content_length_n
+              == (off_t) (ctx->record.off + size);
+}
+
+
 static void
 ngx_http_llm_capture_copy(ngx_http_llm_capture_ctx_t *ctx, ngx_chain_t *in)
 {
     size_t                          size;
     ngx_buf_t                      *b;
-    ngx_uint_t                      n, last;
+    ngx_uint_t                      n, last, whole;
     struct iovec                    iov[NGX_HTTP_LLM_CAPTURE_IOVS];
     ngx_chain_t                    *cl;
     ngx_http_llm_capture_counter_e  why;
@@ -324,10 +348,11 @@ ngx_http_llm_capture_copy(ngx_http_llm_capture_ctx_t *ctx, ngx_chain_t *in)
 
     n = 0;
     last = 0;
+    whole = ngx_http_llm_capture_whole(ctx, size);
 
     for (cl = in; cl; cl = cl->next) {
         b = cl->buf;
-        last = b->last_buf;
+        last = b->last_buf || (whole && cl->next == NULL);
 
         if (ngx_buf_size(b) != 0) {
             iov[n].iov_base = b->pos;

@@ -171,7 +171,11 @@ char *ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *must);
 ngx_int_t ngx_http_llm_capture_path(ngx_conf_t *cf,
     ngx_http_llm_capture_loc_conf_t *lcf, ngx_str_t *path);
 
-/* NIM's object: warns, and sets defaults and args_* of the http block */
+/*
+ * NIM's object: warns, and sets defaults and args_* of the http block.  In a
+ * quoted token nginx has halved each "\\" before: a regular expression that NIM
+ * was given with "\\d" needs "\\\\d" in llm_capture_args, but not in a file.
+ */
 ngx_int_t ngx_http_llm_capture_args(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_str_t *text);
 

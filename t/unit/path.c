@@ -118,8 +118,12 @@ test_long(void **unused)
         size_t       len;
         const char  *digits;
     }  want[] = {
-        { 55, "9e06b773359e0995" }, { 56, "79562acf47b99346" }, { 63, "d460cd3fbf2e9ec2" },
-        { 64, "fee09fb67a4e191d" }, { 119, "2fe472b6811d7fee" }, { 120, "43e4b3d96eb7ab5b" },
+        { 55, "9e06b773359e0995" },
+        { 56, "79562acf47b99346" },
+        { 63, "d460cd3fbf2e9ec2" },
+        { 64, "fee09fb67a4e191d" },
+        { 119, "2fe472b6811d7fee" },
+        { 120, "43e4b3d96eb7ab5b" },
         { 1000, "2dcc0198dd35c56a" }
     };
 

@@ -140,12 +140,13 @@ class Life(Nginx):
 
 
 def fds(pid):
+    """descriptor -> what it is, of those that are still there."""
     found = {}
-    for fd in os.listdir(f'/proc/{pid}/fd'):
-        try:
+    try:
+        for fd in os.listdir(f'/proc/{pid}/fd'):
             found[int(fd)] = os.readlink(f'/proc/{pid}/fd/{fd}')
-        except OSError:
-            pass
+    except OSError:
+        pass
     return found
 
 

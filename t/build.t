@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""The build: what the .so needs and shows; a read-only tree; a static one.
+
+Names that a shared object shows can be taken by another module's, and what it
+needs must be on the user's machine.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
+import llmcapture                                           # noqa: E402
+from llmcapture import (MODULE, NGINX, TOP, Nginx, Upstream, case,
+                        is_, ok, request, skip)             # noqa: E402
+
+SRC = os.environ.get('LLM_CAPTURE_NGINX_SRC') or '/usr/share/nginx/src'
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+
+
+def run(*command, cwd=TOP, env=None):
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          env=dict(os.environ, **(env or {})))
+    return done.returncode, done.stdout
+
+
+def names(path, *options):
+    out = subprocess.run(['nm', '-D', *options, path], text=True, check=True,
+                         stdout=subprocess.PIPE).stdout
+    return {line.split()[-1].split('@')[0] for line in out.splitlines()}
+
+
+def check_so(path, what):
+    is_(names(path, '--defined-only'),
+        {'ngx_modules', 'ngx_module_names', 'ngx_module_order'},
+        f'{what}: shows what nginx asks for, nothing else')
+
+    is_([n for n in names(path, '-u') if n.startswith('ngx_http_llm_capture')
+         or n.startswith(('pcre2_', 'json_')) or n == '__wrap_stdin'], [],
+        f'{what}: no open end of our own')
+
+    text = subprocess.run(['readelf', '-dW', path], text=True, check=True,
+                          stdout=subprocess.PIPE).stdout
+    needs = re.findall(r'\(NEEDED\).*\[(.*?)\]', text)
+    is_([n for n in needs if not re.match(r'libc\.|ld-linux', n)], [],
+        f'{what}: needs only libc')
+    ok('TEXTREL' not in text, f'{what}: no text relocations')
+
+
+def make(src, build, *words):
+    """make in a copy of the tree, so that build/ stays as it is."""
+    shutil.copytree(TOP, build, ignore=lambda d, n: [
+        x for x in n if x in ('.git', 'build', 't', '__pycache__')])
+    os.mkdir(build + '/t')
+    return run('make', f'NGINX_SRC={src}', *words, cwd=build)
+
+
+def read_only(src, into):
+    """A copy of src as git has it, with auto/configure, not to be written."""
+    shutil.copytree(src, into, symlinks=False, ignore=lambda d, n: [
+        x for x in n if x in ('.git', 'objs', 'Makefile', 'docs', 'contrib')])
+    if os.path.exists(into + '/configure'):
+        if not os.path.exists(into + '/auto/configure'):
+            shutil.move(into + '/configure', into + '/auto/configure')
+    for path, _, files in os.walk(into):
+        os.chmod(path, 0o555)
+
+
+def snapshot(path):
+    return sorted((d, sorted(f)) for d, _, f in os.walk(path))
+
+
+with case('the module as built'):
+    if MODULE:
+        check_so(MODULE, 'the .so')
+    else:
+        skip('the .so', 'a static build is under test')
+
+with tempfile.TemporaryDirectory() as tmp:
+    try:
+        with case('a read-only tree in the shape of a git checkout'):
+            read_only(SRC, tmp + '/tree')
+            before = snapshot(tmp + '/tree')
+            code, text = make(tmp + '/tree', tmp + '/a')
+            ok(code == 0, 'builds', text)
+            is_(snapshot(tmp + '/tree'), before, 'the tree is left as it was')
+            check_so(tmp + '/a/build/ngx_http_llm_capture_module.so', 'there')
+
+            code, text = run('make', f'NGINX_SRC={tmp}/tree', cwd=tmp + '/a')
+            is_((code, text), (0, ''), 'made again: nothing to do')
+
+        with case('not a source tree'):
+            code, text = run('make', f'NGINX_SRC={tmp}', cwd=tmp + '/a')
+            ok(code != 0 and 'no nginx source tree' in text, 'is told', text)
+
+        with case('a library is missing'):
+            # an empty header in front of jansson's
+            os.makedirs(tmp + '/inc')
+            with open(tmp + '/inc/jansson.h', 'w') as f:
+                f.write('#error not here\n')
+            code, text = run('make', f'NGINX_SRC={SRC}', cwd=tmp + '/a',
+                             env={'CC_OPT': f'-I{tmp}/inc'})
+            ok(code != 0 and 'libjansson-dev' in text,
+               'is told, with the name of the package', text)
+
+        with case('static'):
+            if not glob.glob(SRC + '/src/core/nginx.c'):
+                skip('static build', f'{SRC} has headers only; '
+                     'make test NGINX_SRC=dir builds it')
+            else:
+                shutil.copytree(SRC, tmp + '/static', ignore=lambda d, n: [
+                    x for x in n if x in ('.git', 'objs', 'Makefile')])
+                conf = './configure' if os.path.exists(
+                    tmp + '/static/configure') else 'auto/configure'
+                code, text = run(conf, '--with-compat', f'--add-module={TOP}',
+                                 '--with-http_v2_module', cwd=tmp + '/static')
+                ok(code == 0, 'configures', text[-2000:])
+                code, text = run('make', '-s', '-j2', cwd=tmp + '/static')
+                ok(code == 0, 'builds', text[-2000:])
+
+                llmcapture.NGINX = tmp + '/static/objs/nginx'
+                llmcapture.MODULE = ''
+                with Upstream() as up, Nginx(up, location='llm_capture on;') \
+                        as ng:
+                    ng.words['LOAD'] = ''
+                    is_(request(ng.port, '/v1/chat/completions', BODY).status,
+                        200, 'serves')
+                    is_(ng.wait_records('chat', 1)[0].payload, BODY,
+                        'records')
+                llmcapture.NGINX = NGINX
+    finally:
+        for path, _, _ in os.walk(tmp):
+            os.chmod(path, 0o755)

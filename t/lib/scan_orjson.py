@@ -21,7 +21,8 @@ sys.setrecursionlimit(20000)
 
 PROGRAM = sys.argv[1]
 COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 100000
-SEED = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().getrandbits(32)
+SEED = int(sys.argv[3]) if len(sys.argv) > 3 \
+    else random.SystemRandom().getrandbits(32)
 R = random.Random(SEED)
 
 BORDER = 2 ** 1024 - 2 ** 970

@@ -13,12 +13,16 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 #include <ngx_http.h>
+#include <poll.h>
 
 #include "ngx_http_llm_capture_drainer.h"
 
 
+/* ms between two starts of a generation */
+#define NGX_HTTP_LLM_CAPTURE_BACKOFF  1000
+
 /* descriptors: open files, and sidecars, logs, channels that pass through */
-#define NGX_HTTP_LLM_CAPTURE_NOFILE  (NGX_HTTP_LLM_CAPTURE_MAX_OPEN + 128)
+#define NGX_HTTP_LLM_CAPTURE_NOFILE   (NGX_HTTP_LLM_CAPTURE_MAX_OPEN + 128)
 
 
 void
@@ -68,6 +72,49 @@ ngx_http_llm_capture_child_close_fds(ngx_cycle_t *cycle)
             ngx_processes[n].channel[1] = -1;
         }
     }
+}
+
+
+/*
+ * Before anything that may fail: the master starts us again at once, some
+ * thousand times a second.
+ */
+
+void
+ngx_http_llm_capture_child_back_off(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    uint64_t                          now, start, rest;
+    sigset_t                          set;
+    struct pollfd                     pfd;
+    struct timespec                   ts;
+    ngx_http_llm_capture_zone_hdr_t  *zone;
+
+    zone = ngx_http_llm_capture_zone_hdr(&mcf->zone);
+
+    now = ngx_http_llm_capture_now();
+    start = atomic_load(&zone->start_ms);
+
+    if (atomic_load(&zone->start_gen) == mcf->gen
+        && start <= now
+        && now - start < NGX_HTTP_LLM_CAPTURE_BACKOFF)
+    {
+        rest = NGX_HTTP_LLM_CAPTURE_BACKOFF - (now - start);
+
+        ts.tv_sec = (time_t) (rest / 1000);
+        ts.tv_nsec = (long) (rest % 1000) * 1000000;
+
+        /* the master's word ends the wait, or it would wait for us at exit */
+
+        pfd.fd = ngx_channel;
+        pfd.events = POLLIN;
+
+        sigemptyset(&set);
+
+        (void) ppoll(&pfd, 1, &ts, &set);
+    }
+
+    atomic_store(&zone->start_gen, mcf->gen);
+    atomic_store(&zone->start_ms, ngx_http_llm_capture_now());
 }
 
 
@@ -128,6 +175,10 @@ ngx_http_llm_capture_child_become(ngx_cycle_t *cycle)
             exit(2);
         }
     }
+
+    /* the writer wants EFBIG as an error, not as the end of the process */
+
+    (void) signal(SIGXFSZ, SIG_IGN);
 
     /* its memory is full of prompts: no core file, no other reader */
 

@@ -72,6 +72,11 @@ ngx_uint_t ngx_http_llm_capture_byte_locked(ngx_uint_t byte);
 
 void ngx_http_llm_capture_child_close_fds(ngx_cycle_t *cycle);
 
+/* waits if one of this generation was started a moment ago */
+
+void ngx_http_llm_capture_child_back_off(
+    ngx_http_llm_capture_main_conf_t *mcf);
+
 /* becomes the worker's user, or exits with code 2: not to be started again */
 
 void ngx_http_llm_capture_child_become(ngx_cycle_t *cycle);

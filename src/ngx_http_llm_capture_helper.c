@@ -21,13 +21,11 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 #include <ngx_channel.h>
-#include <poll.h>
 #include <sys/syscall.h>
 
 #include "ngx_http_llm_capture_drainer.h"
 
 
-#define NGX_HTTP_LLM_CAPTURE_BACKOFF  1000   /* ms between starts */
 #define NGX_HTTP_LLM_CAPTURE_WAIT     20     /* ms between tries for the lock */
 #define NGX_HTTP_LLM_CAPTURE_TICK     1000   /* ms between looks at the end */
 
@@ -43,14 +41,13 @@ typedef struct {
     int                                epoll;
     int                                master; /* pidfd; -1: not to be had */
 
+    unsigned                           more:1; /* to write, at the end */
     unsigned                           quit:1;
     unsigned                           orphan:1;
     unsigned                           eof:1;  /* nobody can talk to us */
 } ngx_http_llm_capture_helper_t;
 
 
-static void ngx_http_llm_capture_helper_back_off(
-    ngx_http_llm_capture_helper_t *h);
 static void ngx_http_llm_capture_helper_epoll(
     ngx_http_llm_capture_helper_t *h);
 static void ngx_http_llm_capture_helper_watch(
@@ -97,12 +94,14 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
     h.zone = ngx_http_llm_capture_zone_hdr(&h.mcf->zone);
     sigemptyset(&h.mask);
 
-    ngx_http_llm_capture_helper_back_off(&h);
+    ngx_http_llm_capture_child_back_off(h.mcf);
     ngx_http_llm_capture_child_become(cycle);
     ngx_http_llm_capture_helper_epoll(&h);
     ngx_http_llm_capture_helper_announce(&h);
 
     for ( ;; ) {
+        ngx_http_llm_capture_helper_signals(&h);
+
         timeout = ngx_http_llm_capture_helper_work(&h);
 
         if (ngx_http_llm_capture_helper_done(&h)) {
@@ -112,7 +111,6 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
         timeout = ngx_http_llm_capture_helper_timeout(&h, timeout);
 
         ngx_http_llm_capture_helper_sleep(&h, timeout);
-        ngx_http_llm_capture_helper_signals(&h);
     }
 
     ngx_http_llm_capture_drainer_close(&h.work);
@@ -120,41 +118,6 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
     exit(0);
 }
 
-/*
- * Before anything that may fail: the master starts us again at once, some
- * thousand times a second.
- */
-
-static void
-ngx_http_llm_capture_helper_back_off(ngx_http_llm_capture_helper_t *h)
-{
-    uint64_t         now, start, rest;
-    struct pollfd    pfd;
-    struct timespec  ts;
-
-    now = ngx_http_llm_capture_now();
-    start = atomic_load(&h->zone->start_ms);
-
-    if (atomic_load(&h->zone->start_gen) == h->mcf->gen
-        && start <= now
-        && now - start < NGX_HTTP_LLM_CAPTURE_BACKOFF)
-    {
-        rest = NGX_HTTP_LLM_CAPTURE_BACKOFF - (now - start);
-
-        ts.tv_sec = (time_t) (rest / 1000);
-        ts.tv_nsec = (long) (rest % 1000) * 1000000;
-
-        /* the master's word ends the wait, or it would wait for us at exit */
-
-        pfd.fd = ngx_channel;
-        pfd.events = POLLIN;
-
-        (void) ppoll(&pfd, 1, &ts, &h->mask);
-    }
-
-    atomic_store(&h->zone->start_gen, h->mcf->gen);
-    atomic_store(&h->zone->start_ms, ngx_http_llm_capture_now());
-}
 
 static void
 ngx_http_llm_capture_helper_epoll(ngx_http_llm_capture_helper_t *h)
@@ -298,6 +261,8 @@ ngx_http_llm_capture_helper_done(ngx_http_llm_capture_helper_t *h)
 {
     uint64_t  now;
 
+    h->more = 0;
+
     if (!h->quit && !h->orphan) {
         return 0;
     }
@@ -322,7 +287,7 @@ ngx_http_llm_capture_helper_done(ngx_http_llm_capture_helper_t *h)
 
     now = ngx_http_llm_capture_now();
 
-    (void) ngx_http_llm_capture_drain_pass(h->work.drain, now);
+    h->more = ngx_http_llm_capture_drain_pass(h->work.drain, now) != 0;
 
     if (ngx_http_llm_capture_drain_owned(h->work.drain) == 0) {
         return 1;
@@ -353,6 +318,10 @@ ngx_http_llm_capture_helper_timeout(ngx_http_llm_capture_helper_t *h,
 {
     int       tick;
     uint64_t  now, end;
+
+    if (h->more) {
+        return 0;
+    }
 
     if (h->quit || h->orphan || h->master == -1) {
 

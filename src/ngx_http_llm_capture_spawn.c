@@ -145,6 +145,13 @@ ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
 
     m->gen = 0;
 
+    if (ngx_process == NGX_PROCESS_SINGLE && m->cycle) {
+
+        /* a reload of the single process: its zone may go with the old cycle */
+
+        ngx_http_llm_capture_single_exit(m->cycle);
+    }
+
     /*
      * For a cycle that does not capture too: the descriptors and the handler
      * must be put down when load_module goes, in whatever order things went

@@ -172,6 +172,28 @@ ngx_http_llm_capture_scan_match(ngx_http_llm_capture_scan_t *s,
 }
 
 
+/* four digits at once; 0: one of them is none, and unit is left alone */
+
+static inline int
+ngx_http_llm_capture_scan_hex4(const uint8_t *p, uint16_t *unit)
+{
+    unsigned  a, b, c, d;
+
+    a = ngx_http_llm_capture_hex[p[0]];
+    b = ngx_http_llm_capture_hex[p[1]];
+    c = ngx_http_llm_capture_hex[p[2]];
+    d = ngx_http_llm_capture_hex[p[3]];
+
+    if (a == 0 || b == 0 || c == 0 || d == 0) {
+        return 0;
+    }
+
+    *unit = (uint16_t) ((a - 1) << 12 | (b - 1) << 8 | (c - 1) << 4 | (d - 1));
+
+    return 1;
+}
+
+
 /* a \uXXXX is complete; what must follow it, or an error below 0 */
 
 static int
@@ -450,6 +472,11 @@ unit:
 
     s->left = 4;
     s->unit = 0;
+
+    if (n - i >= 4 && ngx_http_llm_capture_scan_hex4(p + i, &s->unit)) {
+        s->left = 0;
+        i += 4;
+    }
 
 hex:
 

@@ -30,19 +30,23 @@ ngx_http_llm_capture_child_close_fds(ngx_cycle_t *cycle)
 {
     u_char           *p;
     ngx_int_t         n;
-    ngx_uint_t        i;
+    ngx_uint_t        i, nelts;
     ngx_listening_t  *ls;
+
+    /* it sets the number to 0, and leaves the sockets of QUIC open */
+
+    nelts = cycle->listening.nelts;
 
     ngx_close_listening_sockets(cycle);
 
     /*
-     * It leaves those of QUIC open: a port of ours would take a share of the
-     * packets.  The array's own size of an element, as patches may add to it.
+     * A port that we held would take a share of the packets.  The array's own
+     * size of an element, as patches may add to it.
      */
 
     p = cycle->listening.elts;
 
-    for (i = 0; i < cycle->listening.nelts; i++) {
+    for (i = 0; i < nelts; i++) {
         ls = (ngx_listening_t *) (p + i * cycle->listening.size);
 
         if (ls->fd != (ngx_socket_t) -1) {

@@ -78,8 +78,8 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
     ngx_process = NGX_PROCESS_HELPER;
     ngx_cycle = cycle;
 
-    ngx_setproctitle("llm capture helper process");
     ngx_http_llm_capture_child_close_fds(cycle);
+    ngx_setproctitle("llm capture helper process");
 
     ngx_memzero(&h, sizeof(ngx_http_llm_capture_helper_t));
 

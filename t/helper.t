@@ -7,6 +7,7 @@
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import time
@@ -48,6 +49,37 @@ for daemon in (True, False):
         is_(ng.helpers(), [pid], f'{name}: the same helper')
         ng.quit()
         ng.counted(name)
+
+
+# nginx leaves the sockets of QUIC open in its children: a port that the helper
+# held would swallow its share of the packets
+
+QUIC = """
+    server {
+        listen 127.0.0.1:%%PORT%% quic;
+        ssl_certificate %%DIR%%/cert.pem;
+        ssl_certificate_key %%DIR%%/key.pem;
+    }
+"""
+
+with case('QUIC'), Life(start=False) as ng:
+    if '--with-http_v3_module' not in ng.run('-V')[1]:
+        skip('no socket of QUIC', 'this nginx has no HTTP/3')
+    elif not shutil.which('openssl'):
+        skip('no socket of QUIC', 'no openssl to make a certificate')
+    else:
+        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048',
+                        '-nodes', '-subj', '/CN=localhost', '-keyout',
+                        ng.dir + '/key.pem', '-out', ng.dir + '/cert.pem'],
+                       check=True, stderr=subprocess.DEVNULL)
+        ng.configure(http=ng.words['HTTP'] + QUIC)
+        ng.start()
+        with open('/proc/net/udp') as f:
+            inodes = [line.split()[9] for line in f
+                      if line.split()[1].endswith(':%04X' % ng.port)]
+        is_(len(inodes), 1, 'nginx listens for QUIC')
+        is_([v for v in fds(ng.helper()).values()
+             if v[8:-1] in inodes], [], 'no socket of QUIC')
 
 
 with case('captured output'), Life(daemon=True, start=False) as ng:

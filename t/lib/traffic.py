@@ -135,17 +135,17 @@ SERVER = """
         server_name %s;
         access_log %%%%DIR%%%%/%s.log what;
         %s
-        llm_capture_path %%%%DIR%%%%/capture/%s.jsonl;
+        llm_capture_path %s;
         %s
     }
 """
 
 
-def server(name, conf, listen='127.0.0.1:%%PORT%%'):
+def server(name, conf, listen='127.0.0.1:%%PORT%%', path=None):
     """On, unless conf begins with something else."""
     own = re.search(r'(^|;)\s*llm_capture\s', conf.split('{')[0])
     return SERVER % (listen, name, name, '' if own else 'llm_capture on;',
-                     name, conf)
+                     path or f'%%DIR%%/capture/{name}.jsonl', conf)
 
 
 def payloads(ng, name):

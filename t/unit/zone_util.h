@@ -61,7 +61,7 @@ static struct {
     unsigned     outside;
 } broken;
 
-static zone_t   zone;
+static zone_t   zone;            /* between unreadable pages */
 static int      dead[RINGS];
 static uint64_t now;
 
@@ -167,9 +167,13 @@ zone_make(uint32_t nrings, uint64_t ring_size)
                                                       nrings * ring_size,
                                                       4096), 0);
 
-    zone.base = mmap(NULL, zone.size, PROT_READ|PROT_WRITE,
+    zone.base = mmap(NULL, zone.size + 8192, PROT_READ|PROT_WRITE,
                      MAP_SHARED|MAP_ANONYMOUS|MAP_NORESERVE, -1, 0);
-    assert_true(zone.base != MAP_FAILED);
+    assert_true(zone.base != MAP_FAILED && zone.size % 4096 == 0);
+
+    zone.base += 4096;
+    assert_int_equal(mprotect(zone.base - 4096, 4096, PROT_NONE), 0);
+    assert_int_equal(mprotect(zone.base + zone.size, 4096, PROT_NONE), 0);
 
     ngx_http_llm_capture_zone_format(&zone);
     (void) ngx_http_llm_capture_zone_template(&zone, "moon", 4, MOON);
@@ -185,7 +189,7 @@ zone_make(uint32_t nrings, uint64_t ring_size)
 static inline void
 zone_free(void)
 {
-    munmap(zone.base, zone.size);
+    munmap(zone.base - 4096, zone.size + 8192);
 }
 
 

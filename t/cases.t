@@ -191,7 +191,8 @@ def with_include(handler, seen):
 
 with case('case 9: requests without a body'), \
         Upstream(actions={'/ssi': with_include}) as upstream, \
-        Nginx(upstream, path='', http='llm_capture on;' + WHAT + site('nine', '''
+        Nginx(upstream, path='', http='llm_capture on;' + WHAT + site(
+            'nine', '''
             location / { auth_request /auth; proxy_pass http://llm; }
             location = /auth { internal; llm_capture on;
                 proxy_pass_request_body off;

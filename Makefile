@@ -52,10 +52,10 @@ deps:
 	$(DEPS) $(BUILD_PACKAGES)
 
 demo-deps:
-	$(DEPS) $(BUILD_PACKAGES) $(DEMO_PACKAGES)
+	$(DEPS) $(sort $(BUILD_PACKAGES) $(DEMO_PACKAGES))
 
 test-deps:
-	$(DEPS) $(BUILD_PACKAGES) $(TEST_PACKAGES)
+	$(DEPS) $(sort $(BUILD_PACKAGES) $(TEST_PACKAGES))
 	@$(MAKE) --no-print-directory $(VENV)/done
 
 $(VENV)/done: t/lib/requirements.txt

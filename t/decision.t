@@ -13,6 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
 from llmcapture import *                    # noqa: E402,F403
+from procs import processes                 # noqa: E402
 from traffic import *                       # noqa: E402,F403
 
 B = body(300, 'BODYCANARY')
@@ -341,6 +342,8 @@ def run_sites(sites):
             c.reset()
             is_(lines(ng, 'gone', 1), ['aborted chat 400'], 'gone: status')
 
+        is_([t for _, _, t in processes() if 'CANARY' in t], [],
+            'no body in a title')
         ng.quit()
 
         for name, _, _, _, counters, want in sites:

@@ -18,7 +18,7 @@
 
 
 #define SHORT      1024
-#define FILES      164            /* a file that is lost is noticed */
+#define FILES      167            /* a file that is lost is noticed */
 
 
 typedef struct {

@@ -91,6 +91,7 @@ FORCE:
 #
 # t/unit/NAME.c        -> build/unit/NAME
 # t/unit/NAME_tsan.c   with -fsanitize=thread
+# t/unit/NAME_asan.c   with -fsanitize=address,undefined
 # one that includes the header of the fault points is built with them
 
 PURE       := $(shell sh misc/sources.sh pure)
@@ -101,11 +102,14 @@ UNIT_LIBS  := -lcmocka -ljansson -lpthread
 
 UNITS      := $(patsubst t/unit/%.c,%,$(wildcard t/unit/*.c))
 TSAN       := $(filter %_tsan,$(UNITS))
-POINTS     := $(filter-out $(TSAN),$(patsubst t/unit/%.c,%, \
+ASAN       := $(filter %_asan,$(UNITS))
+POINTS     := $(filter-out $(TSAN) $(ASAN),$(patsubst t/unit/%.c,%, \
                   $(shell grep -l 'capture_point' t/unit/*.c 2>/dev/null)))
-PLAIN      := $(filter-out $(TSAN) $(POINTS),$(UNITS))
+PLAIN      := $(filter-out $(TSAN) $(ASAN) $(POINTS),$(UNITS))
 
 unit: $(UNITS:%=build/unit/%)
+
+COMMA := ,
 
 # variant, its tests, its flags
 define variant
@@ -130,6 +134,8 @@ endef
 $(eval $(call variant,pure,$(PLAIN),))
 $(eval $(call variant,points,$(POINTS),-DNGX_HTTP_LLM_CAPTURE_POINTS))
 $(eval $(call variant,tsan,$(TSAN),-fsanitize=thread))
+$(eval $(call variant,asan,$(ASAN), \
+           -fsanitize=address$(COMMA)undefined -fno-sanitize-recover))
 
 -include $(UNITS:%=build/unit/%.d)
 

@@ -485,3 +485,32 @@ with case('http level'), Upstream() as upstream, \
     template = ng.dir + '/capture/requests.$llm_capture_endpoint.jsonl'
     is_(counted(ng, template), {'seen': 3, 'recorded': 2, 'unmatched': 1},
         'inherited, overridden, and off below on')
+
+
+with case('client_body_early_read'), Upstream() as upstream, \
+        Nginx(upstream, path='', start=False, allow='early_read') as ng:
+
+    if ng.test(http='client_body_early_read 1;')[0]:
+        skip('client_body_early_read', 'this nginx has none')
+        ng.configure(http='')
+    else:
+        # the body is read before a location is known: the server decides
+        early = 'client_body_early_read 1;'
+        ng.configure(http=WHAT + ''.join(server(name, early + conf)
+                     for name, conf in (
+            ('early-server', ON),
+            ('early-rewritten', 'location / { rewrite ^ /in last; }'
+             'location /in { llm_capture off; proxy_pass http://llm; }'),
+            ('early-location', 'llm_capture off; location / {'
+             ' llm_capture on; proxy_pass http://llm; }'))))
+        ng.start()
+        for name in ('early-server', 'early-rewritten', 'early-location'):
+            for sizes in (None, (70,)):
+                drive(ng, name, [whole(B, sizes=sizes)])
+        ng.quit()
+        for name in ('early-server', 'early-rewritten'):
+            is_(counted(ng, ng.path(name + '.jsonl')),
+                {'seen': 2, 'recorded': 2}, f'{name}: counted')
+            is_(payloads(ng, name), [B, B], f'{name}: recorded')
+        is_(counted(ng, ng.path('early-location.jsonl')), {},
+            'early-location: not seen')

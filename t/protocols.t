@@ -236,7 +236,10 @@ with case('10 000 bodies that never end'), Upstream() as upstream, \
     after = [resident(pid) for pid in worker + ng.helpers()]
     is_(ng.workers(), worker, 'the worker lives')
     grown = [y - x for a, z in zip(before, after) for x, y in zip(a, z)]
-    ok(max(grown) < 4 << 20, 'memory stays flat', grown)
+    if '-fsanitize' in ng.run('-V')[1]:
+        skip('memory stays flat', 'a sanitizer keeps what is freed')
+    else:
+        ok(max(grown) < 4 << 20, 'memory stays flat', grown)
     ng.quit()
     row = counted(ng, ng.path('ends.jsonl'))
     diag(f'{row.get("aborted")} of them were looked at by nginx')

@@ -17,6 +17,10 @@
 #include "ngx_http_llm_capture_path.h"
 
 
+/* ms by which two readings of two clocks may differ */
+#define NGX_HTTP_LLM_CAPTURE_SLACK  3
+
+
 static void ngx_http_llm_capture_arrival(ngx_http_request_t *r,
     ngx_http_llm_capture_begin_t *begin);
 
@@ -199,27 +203,41 @@ static void
 ngx_http_llm_capture_arrival(ngx_http_request_t *r,
     ngx_http_llm_capture_begin_t *begin)
 {
-    int64_t      age, most;
+    int64_t      mono, shift;
     ngx_time_t  *tp;
+
+    /* CLOCK_MONOTONIC minus wall clock, of this process, in ms */
+    static int64_t  offset;
 
     begin->wall = (uint64_t) r->start_sec * 1000 + r->start_msec;
 
     /*
-     * A request knows its arrival by the wall clock alone, which may have been
-     * set since; it cannot be older than its connection
+     * A request knows its arrival by the wall clock alone.  One offset serves
+     * until that clock is set: their milliseconds do not begin together, and
+     * computed anew each time two requests of a connection change places.
      */
 
     tp = ngx_timeofday();
-    age = (int64_t) ((uint64_t) tp->sec * 1000 + tp->msec - begin->wall);
-    most = (int64_t) (ngx_current_msec - r->connection->start_time);
+    shift = (int64_t) ngx_current_msec
+            - (int64_t) ((uint64_t) tp->sec * 1000 + tp->msec);
 
-    if (age > most) {
-        age = most;
+    if (shift > offset + NGX_HTTP_LLM_CAPTURE_SLACK
+        || shift < offset - NGX_HTTP_LLM_CAPTURE_SLACK)
+    {
+        offset = shift;
     }
 
-    if (age < 0) {
-        age = 0;
+    mono = (int64_t) begin->wall + offset;
+
+    /* it came after its connection, and not after now */
+
+    if (mono > (int64_t) ngx_current_msec) {
+        mono = (int64_t) ngx_current_msec;
     }
 
-    begin->mono = (uint64_t) ngx_current_msec - age;
+    if (mono < (int64_t) r->connection->start_time) {
+        mono = (int64_t) r->connection->start_time;
+    }
+
+    begin->mono = (uint64_t) mono;
 }

@@ -214,12 +214,10 @@ typedef struct {
     ngx_http_llm_capture_template_t
                               templates[NGX_HTTP_LLM_CAPTURE_TEMPLATES];
 
-    /* the newest helper generation of this zone, written by the master */
-    _Alignas(64) _Atomic uint64_t  gen;
-    /* for the respawn back-off and for people, written by the helper */
+    /* for the respawn back-off, written by the helper */
     _Alignas(64) _Atomic uint64_t  start_gen;
     _Atomic uint64_t          start_ms;
-    _Atomic uint64_t          holder;       /* pid */
+    _Atomic uint64_t          holder;       /* pid of the newest helper */
     _Atomic uint64_t          gave_up;      /* the last drain hit its limit */
     _Atomic uint64_t          quit_ms;      /* first signal to leave, 0: none */
 

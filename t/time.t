@@ -200,7 +200,7 @@ with Upstream() as upstream:
         ng.quit()
         again = ng.records('chat')
         is_(ids(again), [1, 2, 3, 4, 5, 6], 'are kept')
-        is_([r.line for r in again[:3]], [r.line for r in rows], 'as they were')
+        is_([r.line for r in again[:3]], [r.line for r in rows], 'as before')
         agree(ng, again[3:], 'behind them', zero=rows[-1].timestamp + 1)
 
     with case('each file counts for itself'), capture() as ng:

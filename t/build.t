@@ -23,9 +23,12 @@ BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 
 
 def run(*command, cwd=TOP, env=None):
+    # below "make test" a make would think it is a part of that one, and say so
+    outer = {'MAKEFLAGS': '', 'MAKELEVEL': '0', 'MFLAGS': ''}
+
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                          env=dict(os.environ, **(env or {})))
+                          env=dict(os.environ, **outer, **(env or {})))
     return done.returncode, done.stdout
 
 

@@ -2,6 +2,7 @@
 # make NGINX_SRC=dir   the same, against that nginx source tree
 # make demo            a minute's tour: nginx, a mock LLM server, two files
 # make test            everything under t/ (installs what it needs)
+# make bench           what capture costs, as ratios in one run (10 minutes)
 # make install         the module into nginx's modules directory
 # make clean
 #
@@ -31,7 +32,7 @@ export CC_OPT LD_OPT CC
 
 all: $(MODULE)
 
-.PHONY: all deps demo-deps test-deps unit test demo install clean FORCE
+.PHONY: all deps demo-deps test-deps unit test demo bench install clean FORCE
 .DELETE_ON_ERROR:
 
 
@@ -154,6 +155,14 @@ demo: demo-deps
 build/demo/check: t/demo/check.c $(wildcard src/*_scan*.[ch] src/*_number.[ch])
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu11 -O2 -Wall -Wextra -Isrc -o $@ $(filter %.c,$^)
+
+
+# pairs and ratios; nothing passes or fails by time
+bench:
+	$(DEPS) $(BUILD_PACKAGES) nginx python3 wrk valgrind
+	@$(MAKE) --no-print-directory all
+	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/bench/cpu.py
+	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/bench/instructions.py
 
 
 MODULES_PATH = $(shell $(NGINX) -V 2>&1 \

@@ -2,7 +2,7 @@
 
 """What capture costs a worker: CPU per request, on against off, in one run.
 
-    make all && t/bench/cpu.py [--rounds 5] [--seconds 2] [--sizes 4096,...]
+    t/bench/cpu.py [--rounds 5] [--seconds 2] [--sizes 4096,...]
 
 One nginx with one worker proxies keep-alive POSTs of chat shape to a second
 nginx, which drops them.  The variants differ in their location alone and take
@@ -113,12 +113,22 @@ def chat(size):
     return json.dumps(body, ensure_ascii=False)
 
 
-def start(text, name, directory, port):
+def make_directory():
+    directory = tempfile.mkdtemp(prefix="llm-capture-bench-", dir="/dev/shm")
+    os.chmod(directory, 0o755)
+    os.mkdir(directory + "/capture", 0o700)
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(directory + "/capture", nobody.pw_uid, nobody.pw_gid)
+    return directory
+
+
+def start(text, name, directory, port, tool=()):
     path = f"{directory}/{name}.conf"
     with open(path, "w") as f:
         f.write(text)
-    p = subprocess.Popen([NGINX, "-p", directory, "-c", path])
-    deadline = time.monotonic() + 10
+    p = subprocess.Popen([*tool, NGINX, "-p", directory, "-c", path])
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -128,6 +138,17 @@ def start(text, name, directory, port):
                 break
             time.sleep(0.02)
     sys.exit(f"{name} did not start: see {directory}")
+
+
+def first_child(pid):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            kids = f.read().split()
+        if len(kids) >= 2:
+            return min(map(int, kids))
+        time.sleep(0.02)
+    sys.exit("no children")
 
 
 def child(pid, title):
@@ -183,15 +204,11 @@ def main():
     a.add_argument("--connections", type=int, default=4)
     a.add_argument("--queue", default="512m")
     a.add_argument("--sizes", default="4096,65536,262144")
-    a.add_argument("--keep", action="store_true")
+    a.add_argument("--keep", action="store_true",
+                   help="the directory with the logs")
     a = a.parse_args()
 
-    directory = tempfile.mkdtemp(prefix="llm-capture-bench-", dir="/dev/shm")
-    os.chmod(directory, 0o755)
-    os.mkdir(directory + "/capture", 0o700)
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.chown(directory + "/capture", nobody.pw_uid, nobody.pw_gid)
+    directory = make_directory()
     port, back = free_port(), free_port()
     procs = []
     try:
@@ -247,4 +264,5 @@ def main():
             shutil.rmtree(directory)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -36,6 +36,16 @@ typedef struct {
 } ngx_http_llm_capture_blocks_t;
 
 
+/* a way along the body in a chain */
+
+typedef struct {
+    uint32_t                           block;
+    uint32_t                           n;         /* blocks to come */
+    size_t                             skip;      /* bytes of the next one */
+    uint64_t                           left;      /* bytes of the body */
+} ngx_http_llm_capture_walk_t;
+
+
 struct ngx_http_llm_capture_spill_s {
     ngx_http_llm_capture_blocks_t      chains[NGX_HTTP_LLM_CAPTURE_CHAINS];
     uint32_t                           look;      /* for a free chain */
@@ -369,34 +379,61 @@ ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* the next piece of a body in blocks; 0: no more */
+
+static int
+ngx_http_llm_capture_walk_next(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_walk_t *w, struct iovec *v)
+{
+    if (w->n == 0) {
+        return 0;
+    }
+
+    v->iov_base = ngx_http_llm_capture_zone_block(&d->zone, w->block)
+                  + w->skip;
+    v->iov_len = NGX_HTTP_LLM_CAPTURE_BLOCK - w->skip;
+
+    if (v->iov_len > w->left) {
+        v->iov_len = (size_t) w->left;
+    }
+
+    w->left -= v->iov_len;
+    w->skip = 0;
+    w->block = d->spill->next[w->block];
+    w->n--;
+
+    return 1;
+}
+
+
+static ngx_http_llm_capture_walk_t
+ngx_http_llm_capture_walk(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    ngx_http_llm_capture_walk_t     w;
+    ngx_http_llm_capture_blocks_t  *c;
+
+    c = &d->spill->chains[u->chain];
+
+    w.block = c->first;
+    w.n = c->n;
+    w.skip = c->extra;
+    w.left = u->len;
+
+    return w;
+}
+
+
 void
 ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, struct iovec *iov)
 {
-    size_t                          skip, n;
-    uint32_t                        block, i;
-    uint64_t                        left;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_walk_t  w;
 
-    c = &d->spill->chains[u->chain];
-    block = c->first;
-    skip = c->extra;
-    left = u->len;
+    w = ngx_http_llm_capture_walk(d, u);
 
-    for (i = 0; i < c->n; i++) {
-        n = NGX_HTTP_LLM_CAPTURE_BLOCK - skip;
-
-        if (n > left) {
-            n = (size_t) left;
-        }
-
-        iov[i].iov_base = ngx_http_llm_capture_zone_block(&d->zone, block)
-                          + skip;
-        iov[i].iov_len = n;
-
-        left -= n;
-        skip = 0;
-        block = d->spill->next[block];
+    while (ngx_http_llm_capture_walk_next(d, &w, iov)) {
+        iov++;
     }
 }
 
@@ -405,29 +442,13 @@ void
 ngx_http_llm_capture_spill_scan(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_scan_t *s)
 {
-    size_t                          skip, n;
-    uint32_t                        block, i;
-    uint64_t                        left;
-    ngx_http_llm_capture_blocks_t  *c;
+    struct iovec                 v;
+    ngx_http_llm_capture_walk_t  w;
 
-    c = &d->spill->chains[u->chain];
-    block = c->first;
-    skip = c->extra;
-    left = u->len;
+    w = ngx_http_llm_capture_walk(d, u);
 
-    for (i = 0; i < c->n; i++) {
-        n = NGX_HTTP_LLM_CAPTURE_BLOCK - skip;
-
-        if (n > left) {
-            n = (size_t) left;
-        }
-
-        (void) ngx_http_llm_capture_scan_feed(s,
-            ngx_http_llm_capture_zone_block(&d->zone, block) + skip, n);
-
-        left -= n;
-        skip = 0;
-        block = d->spill->next[block];
+    while (ngx_http_llm_capture_walk_next(d, &w, &v)) {
+        (void) ngx_http_llm_capture_scan_feed(s, v.iov_base, v.iov_len);
     }
 }
 

@@ -25,9 +25,6 @@ typedef struct ngx_http_llm_capture_slab_s {
 } ngx_http_llm_capture_slab_t;
 
 
-static char  brace[] = "{";
-
-
 /* more pieces and uploads; they are used again, and freed with the drain */
 
 static int
@@ -474,60 +471,4 @@ ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
     }
 
     return NULL;
-}
-
-
-size_t
-ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u)
-{
-    return (size_t) u->brace
-           + (u->chain == NGX_HTTP_LLM_CAPTURE_NONE
-              ? u->npieces : ngx_http_llm_capture_spill_niov(d, u));
-}
-
-
-void
-ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u, struct iovec *iov)
-{
-    size_t                         n, skip;
-    uint8_t                       *data;
-    struct iovec                  *v;
-    ngx_http_llm_capture_piece_t  *piece;
-
-    if (u->brace) {
-        iov->iov_base = brace;
-        iov->iov_len = 1;
-        iov++;
-    }
-
-    v = iov;
-
-    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
-        ngx_http_llm_capture_spill_iov(d, u, v);
-        v += ngx_http_llm_capture_spill_niov(d, u);
-
-    } else {
-        data = ngx_http_llm_capture_zone_data(&d->zone, u->ring);
-
-        for (piece = u->first; piece; piece = piece->next, v++) {
-            v->iov_base = data + piece->at + piece->body;
-            v->iov_len = piece->len;
-        }
-    }
-
-    for (skip = (size_t) u->head; skip; iov++) {
-        n = skip < iov->iov_len ? skip : iov->iov_len;
-        iov->iov_base = (uint8_t *) iov->iov_base + n;
-        iov->iov_len -= n;
-        skip -= n;
-    }
-
-    for (skip = (size_t) u->trail; skip; /* void */) {
-        v--;
-        n = skip < v->iov_len ? skip : v->iov_len;
-        v->iov_len -= n;
-        skip -= n;
-    }
 }

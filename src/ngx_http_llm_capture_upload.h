@@ -194,11 +194,6 @@ void ngx_http_llm_capture_upload_give_up(ngx_http_llm_capture_drain_t *d,
 /* all open ones of a ring */
 void ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, ngx_http_llm_capture_counter_e why);
-/* the iovecs a ready body takes, and the body in them, outer space cut off */
-size_t ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u);
-void ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u, struct iovec *iov);
 /* takes an upload off whatever list it stands in; NULL: it is in none */
 ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_take(
     ngx_http_llm_capture_drain_t *d, uint32_t ring, uint64_t id);
@@ -250,6 +245,11 @@ int ngx_http_llm_capture_commit_recover(ngx_http_llm_capture_drain_t *d);
 
 /* ngx_http_llm_capture_batch.c */
 
+/* the iovecs a ready body takes, and the body in them, outer space cut off */
+size_t ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+void ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, struct iovec *iov);
 /* lines of the first n of the batch, of niov iovecs in all; -1: no memory */
 int ngx_http_llm_capture_lines(ngx_http_llm_capture_drain_t *d, unsigned n,
     size_t niov);

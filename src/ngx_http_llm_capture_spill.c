@@ -4,13 +4,13 @@
  */
 
 /*
- * Slow uploads, moved out of the rings.  A body that trickles in would pin all
- * that came behind it; its bytes go to blocks of the arena in the zone, where a
- * successor finds them (a heap would die with the helper at every reload).
+ * Slow uploads, moved out of the rings.  A body that trickles in would pin
+ * all that came behind it; its bytes go to blocks of the arena in the zone,
+ * where a successor finds them (a heap would die with the helper at every
+ * reload).
  *
  * A chain holds what its BEGIN added (struct and path, in the first block),
- * then the body.  The links and lengths in the zone are for the successor; this
- * process goes by its own copies.
+ * then the body.
  */
 
 #define _GNU_SOURCE
@@ -18,140 +18,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_arena.h"
 #include "ngx_http_llm_capture_point.h"
-
-
-/* free blocks whose pages are kept */
-#define NGX_HTTP_LLM_CAPTURE_WARM  64
-
-
-typedef struct {
-    uint32_t                           first;
-    uint32_t                           last;
-    uint32_t                           n;         /* blocks; 0: a free chain */
-    uint32_t                           extra;
-} ngx_http_llm_capture_blocks_t;
-
-
-/* a way along the body in a chain */
-
-typedef struct {
-    uint32_t                           block;
-    uint32_t                           n;         /* blocks to come */
-    size_t                             skip;      /* bytes of the next one */
-    uint64_t                           left;      /* bytes of the body */
-} ngx_http_llm_capture_walk_t;
-
-
-struct ngx_http_llm_capture_spill_s {
-    ngx_http_llm_capture_blocks_t      chains[NGX_HTTP_LLM_CAPTURE_CHAINS];
-    uint32_t                           look;      /* for a free chain */
-
-    uint32_t                           warm[NGX_HTTP_LLM_CAPTURE_WARM];
-    uint32_t                           nwarm;
-    uint32_t                           ncold;
-
-    uint32_t                          *cold;      /* stacks of free blocks */
-    uint32_t                          *next;      /* links of those in use */
-};
-
-
-static uint32_t
-ngx_http_llm_capture_blocks_for(uint64_t bytes)
-{
-    uint64_t  n;
-
-    n = bytes / NGX_HTTP_LLM_CAPTURE_BLOCK
-        + (bytes % NGX_HTTP_LLM_CAPTURE_BLOCK != 0);
-
-    return n < NGX_HTTP_LLM_CAPTURE_NONE ? (uint32_t) n
-                                         : NGX_HTTP_LLM_CAPTURE_NONE;
-}
-
-
-static void
-ngx_http_llm_capture_block_free(ngx_http_llm_capture_drain_t *d,
-    uint32_t block)
-{
-    ngx_http_llm_capture_spill_t  *s = d->spill;
-
-    if (s->nwarm < NGX_HTTP_LLM_CAPTURE_WARM) {
-        s->warm[s->nwarm++] = block;
-        return;
-    }
-
-    (void) madvise(ngx_http_llm_capture_zone_block(&d->zone, block),
-                   NGX_HTTP_LLM_CAPTURE_BLOCK, MADV_REMOVE);
-
-    s->cold[s->ncold++] = block;
-}
-
-
-/* one more block behind a chain; the caller has made sure that there is one */
-
-static void
-ngx_http_llm_capture_block_add(ngx_http_llm_capture_drain_t *d,
-    uint32_t chain)
-{
-    uint32_t                        block;
-    ngx_http_llm_capture_spill_t   *s = d->spill;
-    ngx_http_llm_capture_blocks_t  *c;
-
-    block = s->nwarm ? s->warm[--s->nwarm] : s->cold[--s->ncold];
-
-    c = &s->chains[chain];
-
-    if (c->n == 0) {
-        c->first = block;
-
-    } else {
-        s->next[c->last] = block;
-        atomic_store_explicit(ngx_http_llm_capture_zone_next(&d->zone,
-                                                             c->last),
-                              block, memory_order_relaxed);
-    }
-
-    s->next[block] = NGX_HTTP_LLM_CAPTURE_NONE;
-    c->last = block;
-    c->n++;
-}
-
-
-/* bytes behind `used` of a chain, whose blocks are there */
-
-static void
-ngx_http_llm_capture_chain_append(ngx_http_llm_capture_drain_t *d,
-    uint32_t chain, uint64_t used, const uint8_t *p, size_t n)
-{
-    size_t                          at, part;
-    ngx_http_llm_capture_blocks_t  *c;
-
-    c = &d->spill->chains[chain];
-
-    while (n) {
-        at = (size_t) (used % NGX_HTTP_LLM_CAPTURE_BLOCK);
-
-        if (used / NGX_HTTP_LLM_CAPTURE_BLOCK == c->n) {
-            ngx_http_llm_capture_block_add(d, chain);
-        }
-
-        part = NGX_HTTP_LLM_CAPTURE_BLOCK - at;
-
-        if (part > n) {
-            part = n;
-        }
-
-        memcpy(ngx_http_llm_capture_zone_block(&d->zone, c->last) + at, p,
-               part);
-
-        p += part;
-        n -= part;
-        used += part;
-    }
-}
 
 
 /* can a chain of so many bytes become one of so many? */
@@ -162,7 +31,7 @@ ngx_http_llm_capture_spill_room(ngx_http_llm_capture_drain_t *d,
 {
     uint32_t  need;
 
-    need = ngx_http_llm_capture_blocks_for(bytes);
+    need = ngx_http_llm_capture_arena_blocks(bytes);
 
     return need <= have || need - have <= d->spill->nwarm + d->spill->ncold;
 }
@@ -224,7 +93,7 @@ static int
 ngx_http_llm_capture_spill_reserve(ngx_http_llm_capture_drain_t *d,
     uint32_t have, uint64_t bytes)
 {
-    if (ngx_http_llm_capture_blocks_for(bytes) > d->zone.nblocks) {
+    if (ngx_http_llm_capture_arena_blocks(bytes) > d->zone.nblocks) {
         return -1;
     }
 
@@ -269,11 +138,11 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
         return -1;
     }
 
-    ngx_http_llm_capture_chain_append(d, chain, 0, (uint8_t *) &begin,
+    ngx_http_llm_capture_arena_append(d, chain, 0, (uint8_t *) &begin,
                                       sizeof(begin));
     used = sizeof(begin);
 
-    ngx_http_llm_capture_chain_append(d, chain, used,
+    ngx_http_llm_capture_arena_append(d, chain, used,
                                       (uint8_t *) u->dest->path,
                                       begin.path_len);
     used += begin.path_len;
@@ -281,7 +150,7 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     d->spill->chains[chain].extra = (uint32_t) used;
 
     for (piece = u->first; piece; piece = piece->next) {
-        ngx_http_llm_capture_chain_append(d, chain, used,
+        ngx_http_llm_capture_arena_append(d, chain, used,
             ngx_http_llm_capture_zone_data(&d->zone, u->ring)
                 + piece->at + piece->body,
             piece->len);
@@ -321,7 +190,7 @@ ngx_http_llm_capture_spill_more(ngx_http_llm_capture_drain_t *d,
         return -1;
     }
 
-    ngx_http_llm_capture_chain_append(d, u->chain, used, p, n);
+    ngx_http_llm_capture_arena_append(d, u->chain, used, p, n);
 
     u->len += n;
 
@@ -363,7 +232,7 @@ ngx_http_llm_capture_spill_free(ngx_http_llm_capture_drain_t *d,
 
     for (i = 0; i < c->n; i++) {
         next = d->spill->next[block];
-        ngx_http_llm_capture_block_free(d, block);
+        ngx_http_llm_capture_arena_free(d, block);
         block = next;
     }
 
@@ -379,60 +248,15 @@ ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
 }
 
 
-/* the next piece of a body in blocks; 0: no more */
-
-static int
-ngx_http_llm_capture_walk_next(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_walk_t *w, struct iovec *v)
-{
-    if (w->n == 0) {
-        return 0;
-    }
-
-    v->iov_base = ngx_http_llm_capture_zone_block(&d->zone, w->block)
-                  + w->skip;
-    v->iov_len = NGX_HTTP_LLM_CAPTURE_BLOCK - w->skip;
-
-    if (v->iov_len > w->left) {
-        v->iov_len = (size_t) w->left;
-    }
-
-    w->left -= v->iov_len;
-    w->skip = 0;
-    w->block = d->spill->next[w->block];
-    w->n--;
-
-    return 1;
-}
-
-
-static ngx_http_llm_capture_walk_t
-ngx_http_llm_capture_walk(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u)
-{
-    ngx_http_llm_capture_walk_t     w;
-    ngx_http_llm_capture_blocks_t  *c;
-
-    c = &d->spill->chains[u->chain];
-
-    w.block = c->first;
-    w.n = c->n;
-    w.skip = c->extra;
-    w.left = u->len;
-
-    return w;
-}
-
-
 void
 ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, struct iovec *iov)
 {
     ngx_http_llm_capture_walk_t  w;
 
-    w = ngx_http_llm_capture_walk(d, u);
+    w = ngx_http_llm_capture_arena_walk(d, u);
 
-    while (ngx_http_llm_capture_walk_next(d, &w, iov)) {
+    while (ngx_http_llm_capture_arena_next(d, &w, iov)) {
         iov++;
     }
 }
@@ -445,9 +269,9 @@ ngx_http_llm_capture_spill_scan(ngx_http_llm_capture_drain_t *d,
     struct iovec                 v;
     ngx_http_llm_capture_walk_t  w;
 
-    w = ngx_http_llm_capture_walk(d, u);
+    w = ngx_http_llm_capture_arena_walk(d, u);
 
-    while (ngx_http_llm_capture_walk_next(d, &w, &v)) {
+    while (ngx_http_llm_capture_arena_next(d, &w, &v)) {
         (void) ngx_http_llm_capture_scan_feed(s, v.iov_base, v.iov_len);
     }
 }
@@ -468,7 +292,7 @@ ngx_http_llm_capture_spill_check(ngx_http_llm_capture_drain_t *d,
     c = &d->spill->chains[chain];
 
     need = copy->bytes < d->zone.size
-           ? ngx_http_llm_capture_blocks_for(copy->extra + copy->bytes)
+           ? ngx_http_llm_capture_arena_blocks(copy->extra + copy->bytes)
            : NGX_HTTP_LLM_CAPTURE_NONE;
 
     if (copy->ring >= d->zone.nrings || need > d->zone.nblocks

@@ -9,6 +9,7 @@
  *
  *     assemble   frames of the rings -> uploads
  *     spill      slow uploads: out of a ring into blocks of the arena
+ *     arena      those blocks
  *     upload     complete: scanned; ready for its destination, or refused
  *     batch      ready uploads -> their file
  *     commit     an outcome: marks, counters, once

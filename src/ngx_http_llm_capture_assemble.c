@@ -200,23 +200,6 @@ ngx_http_llm_capture_broken(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 }
 
 
-/*
- * A head more than a lap ahead of what is not finished has overwritten it; to
- * follow it would take memory without bound.
- */
-
-static int
-ngx_http_llm_capture_overrun(ngx_http_llm_capture_drain_ring_t *r,
-    uint64_t head)
-{
-    uint32_t  lap;
-
-    lap = r->first ? (uint32_t) (r->first->end >> 32) : r->reader.lap;
-
-    return (uint32_t) (head >> 32) - lap > 1;
-}
-
-
 void
 ngx_http_llm_capture_assemble(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 {
@@ -236,11 +219,6 @@ ngx_http_llm_capture_assemble(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     head = atomic_load_explicit(
                &ngx_http_llm_capture_zone_ring(&d->zone, ring)->head,
                memory_order_acquire);
-
-    if (ngx_http_llm_capture_overrun(r, head)) {
-        ngx_http_llm_capture_broken(d, ring);
-        return;
-    }
 
     for ( ;; ) {
 

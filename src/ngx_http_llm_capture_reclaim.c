@@ -25,7 +25,9 @@
 
 /*
  * From the oldest frame to the newest.  Behind an old lap, where a JUMP leads
- * when the front is full up to it, nothing is left of the ring.
+ * when the front is full up to it, nothing is left of the ring.  A head that
+ * runs over what is not finished, round and round, gets here as well: what a
+ * spoiled ring makes us remember stays below two laps.
  */
 
 static size_t
@@ -214,7 +216,6 @@ ngx_http_llm_capture_free_ring(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 
     /* or pages above the last frame would stay for the next owner */
 
-    atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->want, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->deciding, 0, memory_order_relaxed);
     atomic_store_explicit(&hdr->closed, 0, memory_order_relaxed);

@@ -4,8 +4,8 @@
  */
 
 /*
- * The helper's loop from the rings to the files: what is written, byte by byte,
- * in which order, and what is refused.
+ * The helper's loop from the rings to the files: what is written, byte by
+ * byte, in which order, and what is refused.
  */
 
 #include "drain_util.h"
@@ -362,9 +362,12 @@ many_lines(void **state)
         assert_int_equal(worker_text(&a, path, 1000 + i, body), 0);
     }
 
-    fault.writes = 0;
     assert_int_equal(drain_pass(drain), n);
     assert_int_equal(drain_pass(drain), 0);
+
+    /* the last batch is what was left of them */
+    assert_int_equal(ngx_http_llm_capture_zone_intent(&zone)->nrefs,
+                     n % NGX_HTTP_LLM_CAPTURE_BATCH);
 
     got = slurp(path, NULL);
     p = got;
@@ -401,6 +404,7 @@ many_bytes(void **state)
     }
 
     assert_int_equal(drain_pass(drain), 6);
+    assert_int_equal(ngx_http_llm_capture_zone_intent(&zone)->nrefs, 2);
 
     got = slurp(path, NULL);
     p = got;

@@ -4,8 +4,8 @@
  */
 
 /*
- * A helper that died while it wrote, and one that must leave before it is done:
- * what its successor makes of the file, and what is counted.
+ * A helper that died while it wrote, and one that must leave before it is
+ * done: what its successor makes of the file, and what is counted.
  */
 
 #include "drain_util.h"

@@ -61,36 +61,23 @@ noise(uint8_t *p, size_t n)
 static uint8_t *
 place(void)
 {
-    size_t  at;
+    const struct {
+        size_t  at;
+        size_t  len;
+    } some[] = {
+        { zone.intent, sizeof(ngx_http_llm_capture_intent_t) },
+        { zone.intent, 64 },
+        { zone.rings, zone.nrings * sizeof(ngx_http_llm_capture_ring_hdr_t) },
+        { zone.chains, 64 * sizeof(ngx_http_llm_capture_chain_t) },
+        { zone.next, zone.nblocks * sizeof(uint32_t) },
+        { zone.data + rnd(zone.nrings) * zone.ring_size, 4096 },
+        { zone.blocks + rnd(zone.nblocks) * NGX_HTTP_LLM_CAPTURE_BLOCK, 64 },
+        { 0, zone.size }
+    };
 
-    switch (rnd(8)) {
-    case 0:
-        at = zone.intent + rnd(sizeof(ngx_http_llm_capture_intent_t));
-        break;
-    case 1:
-        at = zone.intent + rnd(64);
-        break;
-    case 2:
-        at = zone.rings + rnd(zone.nrings * 192);
-        break;
-    case 3:
-        at = zone.chains + rnd(64 * sizeof(ngx_http_llm_capture_chain_t));
-        break;
-    case 4:
-        at = zone.next + rnd(4 * zone.nblocks);
-        break;
-    case 5:
-        at = zone.data + rnd(zone.nrings) * zone.ring_size + rnd(4096);
-        break;
-    case 6:
-        at = zone.blocks + rnd(zone.nblocks) * NGX_HTTP_LLM_CAPTURE_BLOCK
-             + rnd(64);
-        break;
-    default:
-        at = rnd((uint32_t) zone.size);
-    }
+    unsigned  i = rnd(sizeof(some) / sizeof(some[0]));
 
-    return zone.base + at;
+    return zone.base + some[i].at + rnd((uint32_t) some[i].len);
 }
 
 
@@ -146,8 +133,7 @@ lie_ring(uint32_t ring)
     ngx_http_llm_capture_frame_t     *f;
     ngx_http_llm_capture_ring_hdr_t  *hdr;
 
-    static const uint16_t  flags[] = { 1, 3, 3, 3, 0, 0, 2, 2, 4, 5, 6, 7 };
-
+    static const uint16_t     flags[] = { 1, 3, 3, 3, 0, 0, 2, 2, 4, 5, 6, 7 };
     static const char *const  bodies[] = { "{\"a\":1}", "{\"messages\":[]}",
                                            "{", "}", " ", "[1,2]" };
 
@@ -323,7 +309,6 @@ live(int meddle)
 
     w = drain_writer();
     d = drain_over(w);
-
     assert_non_null(d);
 
     for (i = 0; i < RINGS; i++) {

@@ -4,8 +4,8 @@
  */
 
 /*
- * Slow uploads: no more of them than the arena holds, none that waits in it for
- * a failing disk, and what a worker may write over it.
+ * Slow uploads: no more of them than the arena holds, none that waits in it
+ * for a failing disk, and what a worker may write over it.
  */
 
 #include "spill_util.h"

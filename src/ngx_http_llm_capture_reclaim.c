@@ -225,6 +225,44 @@ ngx_http_llm_capture_free_ring(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 }
 
 
+/*
+ * A disk that fails for long, and reload after reload: each leaves rings that
+ * wait for it.  With more than half of all rings gone so, what waits in them
+ * is given up, or soon no worker would find one, for any destination.
+ */
+
+static void
+ngx_http_llm_capture_relieve(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t                        i, gone;
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u, *next;
+
+    for (gone = 0, i = 0; i < d->zone.nrings; i++) {
+        gone += d->rings[i].gone;
+    }
+
+    if (gone <= d->zone.nrings / 2) {
+        return;
+    }
+
+    for (dest = d->busy; dest; dest = dest->busy) {
+
+        if (dest->file->retry_at <= d->now) {
+            continue;
+        }
+
+        for (u = dest->ready.n ? dest->ready.first : NULL; u; u = next) {
+            next = u->next;
+
+            if (d->rings[u->ring].gone) {
+                ngx_http_llm_capture_upload_give_up(d, u);
+            }
+        }
+    }
+}
+
+
 /* the rings of workers that left: what is unfinished there stays so */
 
 void
@@ -244,6 +282,7 @@ ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d)
                                               NGX_HTTP_LLM_CAPTURE_C_aborted);
     }
 
+    ngx_http_llm_capture_relieve(d);
     ngx_http_llm_capture_settle(d);
 
     for (i = 0; i < d->zone.nrings; i++) {

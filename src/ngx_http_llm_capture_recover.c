@@ -166,8 +166,12 @@ ngx_http_llm_capture_recover_compare(const ngx_http_llm_capture_sys_t *sys,
                 continue;
             }
 
-            for (k = 0; buf[got + k] == ((char *) iov[i].iov_base)[k]; k++) {
-                /* void */
+            /* bounded: what is shared may have changed since memcmp() */
+
+            for (k = 0; k < part; k++) {
+                if (buf[got + k] != ((char *) iov[i].iov_base)[k]) {
+                    break;
+                }
             }
 
             return (int64_t) (equal + got + k);

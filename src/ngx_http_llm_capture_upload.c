@@ -97,16 +97,20 @@ static ngx_http_llm_capture_dest_t *
 ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
     const ngx_http_llm_capture_begin_t *begin)
 {
+    uint32_t                      row;
     uint64_t                      hash;
     ngx_http_llm_capture_dest_t  *dest, **bucket;
 
     hash = ngx_http_llm_capture_zone_hash(path, begin->path_len,
-                                          begin->format)
-           ^ begin->hash;
+                                          begin->format);
     bucket = &d->dests[hash % NGX_HTTP_LLM_CAPTURE_HASH];
 
+    /* by row: as many as rows times paths, whatever hashes a frame may hold */
+
+    row = ngx_http_llm_capture_zone_row(&d->zone, begin->hash);
+
     for (dest = *bucket; dest; dest = dest->bucket) {
-        if (dest->hash == begin->hash && dest->format == begin->format
+        if (dest->row == row && dest->format == begin->format
             && dest->path_len == begin->path_len
             && memcmp(dest->path, path, begin->path_len) == 0)
         {
@@ -122,7 +126,7 @@ ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
 
     dest->hash = begin->hash;
     dest->format = begin->format;
-    dest->row = ngx_http_llm_capture_zone_row(&d->zone, begin->hash);
+    dest->row = row;
     dest->path_len = begin->path_len;
     dest->path = (char *) (dest + 1);
     memcpy(dest->path, path, begin->path_len);
@@ -135,8 +139,8 @@ ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
     if (dest->file == NULL) {
         free(dest);
 
-        dest = &d->bad[ngx_http_llm_capture_zone_row(&d->zone, begin->hash)];
-        dest->row = (uint32_t) (dest - d->bad);
+        dest = &d->bad[row];
+        dest->row = row;
 
         return dest;
     }

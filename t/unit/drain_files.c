@@ -293,6 +293,47 @@ warnings(void **state)
 }
 
 
+/* a failing disk over many reloads leaves rings for those who come */
+
+static void
+reloads(void **state)
+{
+    uint32_t  i;
+
+    (void) state;
+
+    restart(8, 65536);
+
+    broken.name = "b.jsonl";
+    broken.open_errno = EACCES;
+
+    worker_close(&b);
+
+    for (i = 0; i < 4; i++) {
+        if (i) {
+            worker_claim(&a, i);
+        }
+
+        worker_text(&a, second, 1 + i, "{\"b\":1}");
+        worker_close(&a);
+        drain_all(drain);
+    }
+
+    /* half of them wait; one more, and all who left are given up */
+
+    assert_counted(failed, 0);
+    assert_int_equal(ngx_http_llm_capture_drain_owned(drain), 4);
+
+    worker_claim(&a, 4);
+    worker_text(&a, second, 5, "{\"b\":1}");
+    worker_close(&a);
+    drain_all(drain);
+
+    assert_counted(failed, 5);
+    assert_int_equal(ngx_http_llm_capture_drain_owned(drain), 0);
+}
+
+
 int
 main(void)
 {
@@ -302,6 +343,7 @@ main(void)
         DRAIN(short_disk),
         DRAIN(hopeless),
         DRAIN(bad_path),
+        DRAIN(reloads),
         DRAIN(warnings)
     };
 

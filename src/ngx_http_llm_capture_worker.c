@@ -162,6 +162,11 @@ ngx_http_llm_capture_refuse(ngx_uint_t row, ngx_http_llm_capture_counter_e why)
         atomic_store_explicit(&worker.ring.hdr->deciding, 0,
                               memory_order_release);
 
+        if (worker.closing) {
+            /* a late body has claimed it, maybe for no more than this */
+            ngx_http_llm_capture_release();
+        }
+
     } else {
         rows = ngx_http_llm_capture_zone_rows(&worker.mcf->zone,
                                               worker.mcf->zone.nrings);

@@ -7,6 +7,7 @@
 
 import os
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
 from life import *                          # noqa: E402,F403
@@ -160,6 +161,41 @@ with case('a port given up'), Life() as ng:
     ng.push(10)
     ng.settled('another port')
     is_(old in listening().values(), False, 'nobody holds the old port')
+
+
+# long answers keep the old workers; a body that comes late and is refused must
+# not keep a ring as well: there are 16 of them
+
+LATE = """
+    location /slow { proxy_pass http://127.0.0.1:%d; }
+    location /late { llm_capture on; proxy_pass http://llm; }
+"""
+DONE = threading.Event()
+
+with case('late and refused'), \
+        Upstream(actions={'/slow': mock.until(DONE)}) as up, \
+        Life(workers=1, server=LATE % up.port) as ng:
+    held = []
+    for n in range(20):
+        slow, late = Connection(ng.port), Connection(ng.port)
+        slow.head('/slow', 2)
+        slow.send(b'{}')
+        late.head('/late', 2)
+        wait_for(lambda: accepted(slow) and accepted(late), 'both to be read')
+        ng.reload()
+        late.rest = b'{}'
+        ng.let_go(late)
+        held.append(slow)
+    ng.push(10)
+    ng.settled('after 20 reloads')
+    DONE.set()
+    for slow in held:
+        is_(slow.response().status, 200, 'a long answer')
+        slow.close()
+    ng.quit()
+    row = ng.counters()
+    is_((row['unmatched'], row['queue_full'], row['recorded']), (20, 0, 10),
+        'nothing was refused for want of a ring')
 
 
 with case('a reload and the end'), Life() as ng:

@@ -36,6 +36,9 @@ static char *ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent,
 static char *ngx_http_llm_capture_enable(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf,
     ngx_http_llm_capture_loc_conf_t *conf);
+static ngx_int_t ngx_http_llm_capture_one_format(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_http_llm_capture_loc_conf_t *conf);
 static char *ngx_http_llm_capture_init_conf(ngx_cycle_t *cycle, void *conf);
 
 
@@ -383,6 +386,8 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
      *     conf->path = { 0, NULL };
      *     conf->parts = NULL;
      *     conf->base_len = 0;
+     *     conf->format_file = NULL;
+     *     conf->format_line = 0;
      *     conf->pattern = { 0, NULL };
      *     conf->regex = NULL;
      *     conf->jit = 0;
@@ -426,7 +431,12 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->jit = prev->jit;
     }
 
-    ngx_conf_merge_uint_value(conf->format, prev->format, NGX_CONF_UNSET_UINT);
+    if (conf->format == NGX_CONF_UNSET_UINT) {
+        conf->format = prev->format;
+        conf->format_file = prev->format_file;
+        conf->format_line = prev->format_line;
+    }
+
     ngx_conf_merge_size_value(conf->max_request_bytes, prev->max_request_bytes,
                               NGX_CONF_UNSET_SIZE);
 
@@ -493,6 +503,10 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
                                                 conf->path.len,
                                                 (uint32_t) conf->format);
 
+    if (ngx_http_llm_capture_one_format(cf, mcf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     lcfp = ngx_array_push(&mcf->destinations);
 
     if (lcfp == NULL) {
@@ -506,6 +520,45 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
     conf->enable = conf->enable_wanted;
 
     return NGX_CONF_OK;
+}
+
+
+/* AIPerf refuses all of a file that holds rows of both formats */
+
+static ngx_int_t
+ngx_http_llm_capture_one_format(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_http_llm_capture_loc_conf_t *conf)
+{
+    ngx_uint_t                         i;
+    ngx_http_llm_capture_loc_conf_t  **lcfp, *set;
+
+    lcfp = mcf->destinations.elts;
+
+    for (i = 0; i < mcf->destinations.nelts; i++) {
+
+        if (lcfp[i]->format == conf->format
+            || lcfp[i]->path.len != conf->path.len
+            || ngx_memcmp(lcfp[i]->path.data, conf->path.data, conf->path.len)
+               != 0)
+        {
+            continue;
+        }
+
+        /* one of them at least is no default */
+
+        set = conf->format_file ? conf : lcfp[i];
+
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"llm_capture_format\" differs between places that "
+                      "write to \"%V\": a file must be of one format, set "
+                      "another \"llm_capture_path\" beside it in %s:%ui",
+                      &conf->path, set->format_file, set->format_line);
+
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
 }
 
 

@@ -94,6 +94,8 @@ struct ngx_http_llm_capture_loc_conf_s {
     size_t                         base_len;        /* with the last slash */
 
     ngx_uint_t                     format;
+    u_char                        *format_file;     /* where it was set, */
+    ngx_uint_t                     format_line;     /* for a message */
     size_t                         max_request_bytes;
     uint64_t                       sample;          /* of 2^32: kept below */
 

@@ -131,6 +131,8 @@ ngx_http_llm_capture_set_format(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     lcf->format = format;
+    lcf->format_file = cf->conf_file->file.name.data;
+    lcf->format_line = cf->conf_file->line;
 
     return NGX_CONF_OK;
 }

@@ -225,6 +225,27 @@ def test_duplicates(ng):
         ok(code == 1 and 'directive is duplicate' in said,
            f'{first}; {second}; is refused', said)
 
+    # rows of both formats in one file would make AIPerf refuse all of it
+    for first, second in (('', 'raw_payload'),
+                          ('raw_payload', 'mooncake_payload')):
+        level = f'llm_capture_format {first};' if first else ''
+        location = f"""llm_capture_path %%DIR%%/capture/b.jsonl;
+            location /sub {{
+                llm_capture_path %%DIR%%/capture/a.jsonl;
+                llm_capture_format {second}; # second
+            }}"""
+        words = {**UNUSED, 'location': location,
+                 'http': 'llm_capture on; llm_capture_path '
+                         '%%DIR%%/capture/a.jsonl;' + level}
+        code, said = ng.test(**words)
+        ok(code == 1 and '"llm_capture_format" differs' in said
+           and f'{ng.dir}/capture/a.jsonl' in said
+           and f'{ng.conf_file}:{line_of(ng, "# second")}\n' in said,
+           f'{second} into a file of another format is refused', said)
+        words['location'] = location.replace('a.jsonl', 'c.jsonl')
+        code, said = ng.test(**words)
+        is_(code, 0, 'into another file it is taken') or diag(said)
+
     for a, b in (('llm_capture_args', 'llm_capture_args_file'),
                  ('llm_capture_args_file', 'llm_capture_args')):
         code, said = ng.test(**{**UNUSED, 'http':

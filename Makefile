@@ -45,7 +45,8 @@ BUILD_PACKAGES += nginx nginx-dev
 endif
 
 DEMO_PACKAGES  := nginx python3
-TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils
+TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
+                  openssl
 
 DEPS = @! command -v dpkg-query > /dev/null || misc/deps.sh
 

@@ -23,6 +23,7 @@
 #define NGX_HTTP_LLM_CAPTURE_LOCK_MIN   2
 #define NGX_HTTP_LLM_CAPTURE_LOCK_MAX   64
 #define NGX_HTTP_LLM_CAPTURE_SAY_EVERY  60000
+#define NGX_HTTP_LLM_CAPTURE_SAY_FILES  10
 
 /* how often a name may vanish between two calls before we wait */
 #define NGX_HTTP_LLM_CAPTURE_RACES      8
@@ -429,8 +430,9 @@ ngx_http_llm_capture_file_say(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, ngx_http_llm_capture_saying_e what,
     int level, int err, const char *text)
 {
-    char    line[NGX_HTTP_LLM_CAPTURE_PATH + 256], *p;
-    size_t  len;
+    char                           line[NGX_HTTP_LLM_CAPTURE_PATH + 256], *p;
+    size_t                         len;
+    ngx_http_llm_capture_turns_t  *turns;
 
     if (f->said[what]
         && fs->now - f->said[what] < NGX_HTTP_LLM_CAPTURE_SAY_EVERY)
@@ -439,13 +441,37 @@ ngx_http_llm_capture_file_say(ngx_http_llm_capture_files_t *fs,
         return;
     }
 
+    turns = &fs->turns[what];
+
+    if (turns->n == 0
+        || fs->now - turns->since >= NGX_HTTP_LLM_CAPTURE_SAY_EVERY)
+    {
+        turns->since = fs->now;
+        turns->n = 0;
+    }
+
+    if (turns->n == NGX_HTTP_LLM_CAPTURE_SAY_FILES) {
+        turns->unsaid++;
+        return;
+    }
+
+    turns->n++;
+
     len = (size_t) snprintf(line, sizeof(line), "\"%s\": %s", f->path, text);
 
     if (f->unsaid[what] && len < sizeof(line)) {
-        (void) snprintf(line + len, sizeof(line) - len,
-                        ", %" PRIu32 " times more since the last message",
-                        f->unsaid[what]);
+        len += (size_t) snprintf(line + len, sizeof(line) - len,
+                                 ", %" PRIu32 " times more since the last"
+                                 " message", f->unsaid[what]);
     }
+
+    if (turns->unsaid && len < sizeof(line)) {
+        (void) snprintf(line + len, sizeof(line) - len,
+                        ", %" PRIu32 " times for files not named here",
+                        turns->unsaid);
+    }
+
+    turns->unsaid = 0;
 
     /* the path comes out of memory that a worker can write */
 

@@ -70,6 +70,15 @@ struct ngx_http_llm_capture_file_s {
 };
 
 
+/* of a saying, in the minute that began then, for all files together */
+
+typedef struct {
+    uint64_t                        since;      /* monotonic ms */
+    uint32_t                        n;
+    uint32_t                        unsaid;     /* for want of a turn */
+} ngx_http_llm_capture_turns_t;
+
+
 typedef struct {
     const ngx_http_llm_capture_sys_t  *sys;
 
@@ -83,6 +92,7 @@ typedef struct {
     unsigned                        npaths;
     unsigned                        nwaiting;   /* with a retry_at */
     uint64_t                        now;        /* monotonic ms */
+    ngx_http_llm_capture_turns_t    turns[NGX_HTTP_LLM_CAPTURE_SAYINGS];
 
     ngx_http_llm_capture_file_t    *newest;
     ngx_http_llm_capture_file_t    *oldest;
@@ -131,6 +141,11 @@ void ngx_http_llm_capture_file_ready(ngx_http_llm_capture_files_t *fs,
 /* 1: as long as nobody mends the destination no try can succeed */
 
 int ngx_http_llm_capture_file_hopeless(int err);
+
+/*
+ * Once a minute about a file, ten times a minute about all: their names may
+ * come from clients.
+ */
 
 void ngx_http_llm_capture_file_say(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, ngx_http_llm_capture_saying_e what,

@@ -160,6 +160,46 @@ test_refused(void **state)
 }
 
 
+/* a client that chooses the names must not write the log */
+
+static void
+test_many_fail(void **state)
+{
+    char       name[200];
+    writer_t  *w;
+    unsigned   i;
+
+    (void) state;
+
+    w = new_writer();
+
+    for (i = 0; i < 1000; i++) {
+        snprintf(name, sizeof(name), "%s/sub/%u.jsonl", dir, i);
+        assert_int_equal(put_at(w, name, "{\"a\":1}", 1, 1, 5000), LATER);
+    }
+
+    assert_int_equal(said.n, 10);
+    assert_null(strstr(said.text, "times"));
+
+    assert_int_equal(put_at(w, name, "{\"a\":1}", 1, 1, 64999), LATER);
+    assert_int_equal(said.n, 10);
+    assert_int_equal(put_at(w, name, "{\"a\":1}", 1, 1, 65000), LATER);
+    assert_int_equal(said.n, 11);
+    assert_non_null(strstr(said.text, "999.jsonl"));
+    assert_non_null(strstr(said.text, ", 991 times for files not named here"));
+
+    for (i = 0; i < 9; i++) {
+        snprintf(name, sizeof(name), "%s/sub/%u.jsonl", dir, i);
+        assert_int_equal(put_at(w, name, "{\"a\":1}", 1, 1, 65000), LATER);
+    }
+
+    assert_int_equal(said.n, 20);
+    assert_null(strstr(said.text, "not named"));
+
+    ngx_http_llm_capture_writer_destroy(w);
+}
+
+
 /* no directory yet: put off, longer each time, and said once a minute */
 
 static void
@@ -604,6 +644,7 @@ main(void)
         TEST(test_modes),
         TEST(test_flags),
         TEST(test_refused),
+        TEST(test_many_fail),
         TEST(test_back_off),
         TEST(test_due_is_earliest),
         TEST(test_log_is_clean),

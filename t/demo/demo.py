@@ -199,14 +199,17 @@ def main():
             for row in compare(os.path.join(TOP, name), path):
                 json.loads(row)
                 say(short(row))
-        say('(each payload has the bytes that were sent)')
+        say('(checked: the bytes that were sent, with spaces for line ends)')
 
         step('Replay, with the recorded timing (aiperf==0.13.0)')
         for name, endpoint in zip(names, ('chat', 'completions')):
-            print('aiperf profile -m MODEL --url http://SERVER:8000 '
-                  f'--endpoint-type {endpoint} \\\n    --streaming '
-                  '--custom-dataset-type mooncake_trace '
+            print('aiperf profile -m MODEL --tokenizer TOKENIZER '
+                  '--url http://SERVER:8000 \\\n'
+                  f'    --endpoint-type {endpoint} --streaming \\\n'
+                  '    --custom-dataset-type mooncake_trace '
                   f'--input-file {name}')
+        say('(TOKENIZER: a name on Hugging Face, or a folder; SERVER knows '
+            'the model "demo")')
 
         step(f'Done in {time.monotonic() - begin:.1f} s')
     finally:

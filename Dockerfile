@@ -27,10 +27,11 @@ RUN apt-get update \
 COPY --from=build /src/build/ngx_http_llm_capture_module.so \
                   /usr/lib/nginx/modules/
 COPY conf-examples/minimal.conf /etc/nginx/nginx.conf
+RUN sed -i "1i user www-data;" /etc/nginx/nginx.conf
 
 VOLUME /var/log/nginx/llm_capture
 EXPOSE 8080
 
 # nginx writes what is queued before it leaves
 STOPSIGNAL SIGQUIT
-CMD ["nginx", "-g", "daemon off; user www-data;"]
+CMD ["nginx", "-g", "daemon off;"]

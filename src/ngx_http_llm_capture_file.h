@@ -57,6 +57,7 @@ struct ngx_http_llm_capture_file_s {
 
     int                             fd;         /* -1: not open */
     off_t                           size;       /* as we left it; -1: unknown */
+    unsigned                        format;     /* of its rows, if same */
     unsigned                        same:1;     /* nobody else has touched it */
     unsigned                        epoch_known:1;
     unsigned                        epoch_stored:1;

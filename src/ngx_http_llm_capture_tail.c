@@ -405,3 +405,85 @@ ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
 
     return -1;
 }
+
+
+/* 1: the file begins as our rows with a time do; 0: another row; -1: none */
+
+static int
+ngx_http_llm_capture_tail_timed(const ngx_http_llm_capture_sys_t *sys, int fd)
+{
+    char     buf[64];
+    size_t   i;
+    ssize_t  n;
+
+    static const char  head[] = "{\"timestamp\":", next[] = ",\"payload\":";
+
+    n = ngx_http_llm_capture_sys_read(sys, fd, buf, sizeof(buf), 0);
+
+    if (n < 1 || buf[0] != '{') {
+        return -1;
+    }
+
+    if (n < (ssize_t) (sizeof(head) - 1 + 1 + sizeof(next) - 1)
+        || memcmp(buf, head, sizeof(head) - 1) != 0)
+    {
+        return 0;
+    }
+
+    for (i = sizeof(head) - 1; i < (size_t) n; i++) {
+        if (buf[i] < '0' || buf[i] > '9') {
+            break;
+        }
+    }
+
+    return (size_t) n - i >= sizeof(next) - 1
+           && memcmp(buf + i, next, sizeof(next) - 1) == 0;
+}
+
+
+int
+ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
+    ngx_http_llm_capture_file_t *f, unsigned format, const struct stat *st)
+{
+    int       timed;
+    uint64_t  ts;
+
+    if (st->st_size == 0) {
+        f->format = format;
+        return 0;
+    }
+
+    if (!f->same) {
+
+        timed = ngx_http_llm_capture_tail_timed(fs->sys, f->fd);
+
+        /* the rows of others have their time anywhere */
+
+        if (timed == 0 && format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD) {
+            timed = ngx_http_llm_capture_tail_timestamp(fs->sys, f->fd,
+                                                        st->st_size, &ts)
+                    != 0;
+        }
+
+        if (timed == -1) {
+            f->format = format;
+
+        } else {
+            f->format = timed ? NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
+                              : NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD;
+        }
+    }
+
+    if (f->format == format) {
+        return 0;
+    }
+
+    f->error = EINVAL;
+
+    ngx_http_llm_capture_file_say(fs, f, NGX_HTTP_LLM_CAPTURE_SAY_TAIL,
+                                  LOG_ERR, 0,
+                                  "holds rows of the other format: one file "
+                                  "with both loads nowhere, move it away");
+
+    return -1;
+}

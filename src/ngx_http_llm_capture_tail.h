@@ -49,4 +49,14 @@ int ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, struct stat *st);
 
 
+/*
+ * Rows of raw_payload and rows with a time never go to one file, whatever a
+ * reload or a variable says: AIPerf would refuse it.  Returns 0, or -1 with
+ * f->error EINVAL: a file that was locked and mended holds the other ones.
+ */
+
+int ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
+    ngx_http_llm_capture_file_t *f, unsigned format, const struct stat *st);
+
+
 #endif /* _NGX_HTTP_LLM_CAPTURE_TAIL_H_INCLUDED_ */

@@ -308,6 +308,7 @@ ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
     /* rows of raw_payload have no time: no sidecar for them */
 
     if (ngx_http_llm_capture_file_mend(fs, f, st) == 0
+        && ngx_http_llm_capture_file_format(fs, f, format, st) == 0
         && (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
             || ngx_http_llm_capture_file_epoch(fs, f, st, w->boot, t0_wall,
                                                t0_mono) == 0))

@@ -644,6 +644,64 @@ test_two_processes(void **state)
 }
 
 
+static ssize_t
+raw(writer_t *w, uint64_t now)
+{
+    line_t        l;
+    struct iovec  v;
+
+    set_line(&l, &v, "{\"messages\":[]}", 1, 5300);
+    intent.nrefs = 1;
+
+    return ngx_http_llm_capture_writer_write(w, file_of(w, path), RAW, &l, 1,
+                                             1, 1, &intent, now);
+}
+
+
+/* a file takes rows of one format, however it came to them */
+
+static void
+test_formats(void **state)
+{
+    writer_t  *w;
+
+    (void) state;
+
+    w = begin();
+
+    /* ours, and still open; opened anew; by a successor */
+
+    assert_int_equal(raw(w, 1000), NGX_HTTP_LLM_CAPTURE_NEVER);
+    ngx_http_llm_capture_writer_reopen(w);
+    assert_int_equal(raw(w, 1000), NGX_HTTP_LLM_CAPTURE_NEVER);
+    ngx_http_llm_capture_writer_destroy(w);
+    w = new_writer();
+    assert_int_equal(raw(w, 1000), NGX_HTTP_LLM_CAPTURE_NEVER);
+    assert_int_equal(file_of(w, path)->error, EINVAL);
+    assert_file(path, FIRST);
+
+    /* moved away: mended at once */
+
+    unlink(path);
+    assert_int_equal(raw(w, 1000), 1);
+    assert_file(path, "{\"messages\":[]}\n");
+    assert_int_equal(raw(w, 1000), 1);
+
+    /* and the other way round */
+
+    intent.nrefs = 3;
+    assert_int_equal(batch(w, 0, 1000), NGX_HTTP_LLM_CAPTURE_NEVER);
+    ngx_http_llm_capture_writer_reopen(w);
+    assert_int_equal(batch(w, 0, 1000), NGX_HTTP_LLM_CAPTURE_NEVER);
+    assert_file(path, "{\"messages\":[]}\n{\"messages\":[]}\n");
+
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(batch(w, 0, 1000), 3);
+
+    ngx_http_llm_capture_writer_destroy(w);
+}
+
+
 int
 main(void)
 {
@@ -659,6 +717,7 @@ main(void)
         TEST(test_no_cut),
         TEST(test_no_cut_other),
         TEST(test_foreigner),
+        TEST(test_formats),
         TEST(test_thousands),
         TEST(test_two_processes),
     };

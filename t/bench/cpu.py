@@ -2,13 +2,14 @@
 
 """What capture costs a worker: CPU per request, on against off, in one run.
 
-    t/bench/cpu.py [--rounds 5] [--seconds 2] [--sizes 4096,...]
+    t/bench/cpu.py [--rounds 15] [--seconds 1] [--sizes 4096,...]
 
 One nginx with one worker proxies keep-alive POSTs of chat shape to a second
 nginx, which drops them.  The variants differ in their location alone and take
-turns; the worker's user and system time comes from /proc.  The ratio is that
-of the medians; min and max show how noisy the machine was.  What was sent is
-compared with what was counted and written: a run that lost a record fails.
+turns of a second; the worker has a processor to itself, and its user and
+system time comes from /proc.  The ratio is the median of the ratios of a turn
+to the turns of `off` around it; their quartiles show how noisy the machine
+was.  The module's own sum is printed at the end.
 
 Needs wrk.  Writes nothing outside a directory of its own.
 """
@@ -37,6 +38,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 CONF = """
 load_module {module};
 worker_processes 1;
+worker_cpu_affinity {affinity};
 daemon off;
 pid {dir}/nginx.pid;
 error_log {dir}/error.log notice;
@@ -123,11 +125,22 @@ def make_directory():
     return directory
 
 
+# the last processor is the worker's
+CPUS = sorted(os.sched_getaffinity(0))
+AFFINITY = f"{1 << CPUS[-1]:b}"
+
+
+def elsewhere():
+    if len(CPUS) > 1:
+        os.sched_setaffinity(0, CPUS[:-1])
+
+
 def start(text, name, directory, port, tool=()):
     path = f"{directory}/{name}.conf"
     with open(path, "w") as f:
         f.write(text)
-    p = subprocess.Popen([*tool, NGINX, "-p", directory, "-c", path])
+    p = subprocess.Popen([*tool, NGINX, "-p", directory, "-c", path],
+                         preexec_fn=elsewhere)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -188,7 +201,7 @@ end
 ''')
     out = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script,
-         f"http://127.0.0.1:{port}/{variant}/x"],
+         f"http://127.0.0.1:{port}/{variant}/x"], preexec_fn=elsewhere,
         capture_output=True, text=True, check=True).stdout
     requests, errors = map(int, re.search(
         r"REQUESTS (\d+) ERRORS (\d+)", out).groups())
@@ -199,8 +212,8 @@ end
 
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("--rounds", type=int, default=5)
-    a.add_argument("--seconds", type=int, default=2)
+    a.add_argument("--rounds", type=int, default=15)
+    a.add_argument("--seconds", type=int, default=1)
     a.add_argument("--connections", type=int, default=4)
     a.add_argument("--queue", default="512m")
     a.add_argument("--sizes", default="4096,65536,262144")
@@ -215,21 +228,21 @@ def main():
         procs.append(start(BACK.format(dir=directory, back=back), "back",
                            directory, back))
         procs.append(start(CONF.format(dir=directory, back=back, port=port,
-                                       module=MODULE, queue=a.queue),
+                                       module=MODULE, queue=a.queue,
+                                       affinity=AFFINITY),
                            "nginx", directory, port))
         worker = child(procs[1].pid, "worker process")
         helper = child(procs[1].pid, "llm capture helper")
         print(f"{'bytes':>8} {'variant':>12} {'us/request':>11} "
-              f"{'min':>8} {'max':>8} {'ratio':>6} {'helper us':>10}")
+              f"{'ratio':>6} {'quartiles':>15} {'helper us':>10}")
         for size in map(int, a.sizes.split(",")):
             body = chat(size)
             times = {v: [] for v in VARIANTS}
             helps = {v: [] for v in VARIANTS}
-            for v in VARIANTS:
-                load(directory, port, v, body, 1, a.connections)
-            for i in range(a.rounds):
-                turn = VARIANTS[i % 4:] + VARIANTS[:i % 4]
-                for v in turn:
+            ratios = {v: [] for v in VARIANTS}
+            for i in range(a.rounds + 1):
+                for v in ("off",) + VARIANTS[1:] if i % 2 == 0 \
+                        else ("off",) + VARIANTS[:0:-1]:
                     c, h = cpu(worker), cpu(helper)
                     n = load(directory, port, v, body, a.seconds,
                              a.connections)
@@ -239,13 +252,17 @@ def main():
                 path = f"{directory}/capture/requests.jsonl"
                 if os.path.exists(path):
                     os.truncate(path, 0)
-            off = statistics.median(times["off"])
+            for i in range(1, a.rounds):
+                # the turns of off before and after this round
+                off = (times["off"][i] + times["off"][i + 1]) / 2
+                for v in VARIANTS:
+                    ratios[v].append(times[v][i] / off)
             for v in VARIANTS:
-                t = times[v]
+                q = statistics.quantiles(ratios[v], n=4)
                 print(f"{len(body.encode()):8} {v:>12} "
-                      f"{statistics.median(t):11.1f} {min(t):8.1f} "
-                      f"{max(t):8.1f} {statistics.median(t) / off:6.3f} "
-                      f"{statistics.median(helps[v]):10.1f}", flush=True)
+                      f"{statistics.median(times[v][1:]):11.1f} {q[1]:6.3f} "
+                      f"{q[0]:7.3f} {q[2]:7.3f} "
+                      f"{statistics.median(helps[v][1:]):10.1f}", flush=True)
     finally:
         for p in reversed(procs):
             p.send_signal(signal.SIGQUIT)

@@ -37,7 +37,8 @@ def count(directory, back, variant, body, requests):
     os.chmod(directory + "/callgrind", 0o777)
     port = cpu.free_port()
     text = cpu.CONF.format(dir=directory, back=back, port=port,
-                           module=cpu.MODULE, queue="512m")
+                           module=cpu.MODULE, queue="512m",
+                           affinity=cpu.AFFINITY)
     nginx = cpu.start(
         text, "nginx", directory, port,
         ["valgrind", "-q", "--tool=callgrind", "--trace-children=yes",

@@ -212,7 +212,8 @@ ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_get_ctx(
 /* src/ngx_http_llm_capture_destination.c */
 
 /* fills what a BEGIN says of a request: when, which endpoint, which file */
-ngx_int_t ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx);
+ngx_int_t ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx,
+    ngx_str_t *uri);
 
 /* the decoded, normalised path the client asked for; empty data: no memory */
 ngx_str_t ngx_http_llm_capture_uri(ngx_http_request_t *r);

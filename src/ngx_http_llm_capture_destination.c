@@ -127,12 +127,13 @@ ngx_http_llm_capture_endpoint(ngx_str_t *uri)
 /* where to, once per request */
 
 ngx_int_t
-ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx)
+ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx,
+    ngx_str_t *uri)
 {
     u_char                           *p, *last;
     char                              name[NGX_HTTP_LLM_CAPTURE_PATH_VALUE];
     size_t                            n;
-    ngx_str_t                         uri, value;
+    ngx_str_t                         value;
     ngx_uint_t                        i;
     ngx_http_request_t               *r;
     ngx_http_llm_capture_part_t      *part;
@@ -146,11 +147,9 @@ ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx)
 
     ngx_http_llm_capture_arrival(r, begin);
 
-    uri = ngx_http_llm_capture_uri(r);
-
     begin->hash = lcf->hash;
     begin->format = (uint8_t) lcf->format;
-    begin->endpoint = (uint8_t) ngx_http_llm_capture_endpoint(&uri);
+    begin->endpoint = (uint8_t) ngx_http_llm_capture_endpoint(uri);
 
     if (lcf->parts == NULL) {
         ctx->record.path = (char *) lcf->path.data;

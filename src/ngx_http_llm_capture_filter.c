@@ -221,7 +221,7 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     } else if (len > (off_t) lcf->max_request_bytes) {
         why = NGX_HTTP_LLM_CAPTURE_C_too_large;
 
-    } else if (ngx_http_llm_capture_destination(ctx) != NGX_OK) {
+    } else if (ngx_http_llm_capture_destination(ctx, &uri) != NGX_OK) {
         why = NGX_HTTP_LLM_CAPTURE_C_bad_path;
 
     } else if (!ngx_http_llm_capture_room(

@@ -146,7 +146,7 @@ test: test-deps
 	@$(MAKE) --no-print-directory all unit
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" LLM_CAPTURE_NGINX='$(NGINX)' \
 	LLM_CAPTURE_NGINX_SRC='$(NGINX_SRC)' CMOCKA_MESSAGE_OUTPUT=tap \
-	LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove -r t
+	LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove t
 
 demo: demo-deps
 	@$(MAKE) --no-print-directory all build/demo/check

@@ -42,7 +42,40 @@ def body(n):
     return b'{"model":"m","prompt":"number %d","n":%d}' % (n, n)
 
 
-class Life(Nginx):
+class Lives(Nginx):
+    """An nginx whose processes are stopped, killed and waited for."""
+
+    def freeze(self, pid=None):
+        pid = pid or self.helper()
+        self.signal('STOP', pid)
+        wait_for(lambda: state(pid) == 'T', 'the helper to stop')
+        return pid
+
+    def thaw(self, pid):
+        try:
+            self.signal('CONT', pid)
+        except ProcessLookupError:
+            pass
+
+    def new_helper(self, old):
+        return wait_for(lambda: len(self.helpers()) == 1
+                        and self.helpers() != [old] and self.helpers()[0],
+                        'a new helper')
+
+    def family(self):
+        return [self.master] + [p[0] for p in processes()
+                                if p[1] == self.master]
+
+    def wait_end(self, pids, timeout=30):
+        for pid in pids:
+            wait_gone(pid, timeout)
+        if self.process:
+            self.process.wait(timeout)
+            self.process = None
+        self.master = None
+
+
+class Life(Lives):
     def __init__(self, http='', location='llm_capture on;', workers=2, **kw):
         self.sent = 0
         echo = Echo()
@@ -79,28 +112,11 @@ class Life(Nginx):
         is_(c.response().status, status, 'the held upload was taken')
         c.close()
 
-    def freeze(self, pid=None):
-        pid = pid or self.helper()
-        self.signal('STOP', pid)
-        wait_for(lambda: state(pid) == 'T', 'the helper to stop')
-        return pid
-
-    def thaw(self, pid):
-        try:
-            self.signal('CONT', pid)
-        except ProcessLookupError:
-            pass
-
     def backlog(self, n):
         """n records that the helper, whose pid is returned, has not seen."""
         pid = self.freeze()
         self.push(n)
         return pid
-
-    def new_helper(self, old):
-        return wait_for(lambda: len(self.helpers()) == 1
-                        and self.helpers() != [old] and self.helpers()[0],
-                        'a new helper')
 
     def numbers(self, name='completions'):
         return sorted(row.value['payload']['n'] for row in self.records(name))
@@ -125,18 +141,6 @@ class Life(Nginx):
         row = self.counters() or {}
         is_((row.get('seen'), row.get('recorded'), row.get('pending')),
             (self.sent, self.sent, 0), f'{what}: counted')
-
-    def family(self):
-        return [self.master] + [p[0] for p in processes()
-                                if p[1] == self.master]
-
-    def wait_end(self, pids, timeout=30):
-        for pid in pids:
-            wait_gone(pid, timeout)
-        if self.process:
-            self.process.wait(timeout)
-            self.process = None
-        self.master = None
 
 
 def fds(pid):

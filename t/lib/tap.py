@@ -42,6 +42,11 @@ def ok(good, name, why=None):
     return bool(good)
 
 
+def failures():
+    """How many checks have failed so far."""
+    return _state['failed']
+
+
 def _short(value, limit=1000):
     text = value if isinstance(value, str) else repr(value)
     if len(text) <= limit:

@@ -1,0 +1,362 @@
+#
+# Copyright (C) the llm-capture authors
+#
+# The fault matrix: faults staged under load, each proven from a ledger.
+#
+#     @row('helper: kill -9', 'killed once', daemons=(False, True))
+#     def helper_killed(s):
+#         pid = s.helper()
+#         s.load.more(200)
+#         s.signal('KILL', pid)
+#         s.new_helper(pid)
+#         s.load.more(200)
+#
+#     run()
+#
+# A row runs with request buffering and without, where it says so also with
+# "daemon on".  The load runs before its function begins; the function may
+# stop it, or nginx.  Then the driver settles the account:
+#
+#     each request answered 2xx is in a file once, or in one counter
+#     no line torn or changed, none twice, none that was not sent
+#     answers as those of the same requests without capture
+#     no alert but the expected, no process left
+#     descriptors, helpers and memory as before the fault
+#
+# LLM_CAPTURE_ROWS: a pattern of the rows to run; LLM_CAPTURE_LONG: the long
+# ones too.
+
+import json
+import os
+import re
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, 't/lib'))
+
+from ledger import PATH, SHAPES, Account, Ledger, body      # noqa: E402,F401
+from life import (KILLED, Lives, fds, state, status,        # noqa: E402,F401
+                  title)
+from llmcapture import (CAPTURE_PATH, H2, Connection,       # noqa: E402,F401
+                        Nginx, alive, case, diag, free_port, is_, like, mock,
+                        ok, processes, request, skip, wait_for, wait_gone)
+from load import Load, send                                 # noqa: E402,F401
+from tap import failures                                    # noqa: E402
+
+LONG = bool(os.environ.get('LLM_CAPTURE_LONG'))
+ONLY = os.environ.get('LLM_CAPTURE_ROWS', '')
+RESULTS = os.path.join(TOP, 'build/faults')
+
+BUFFERED, UNBUFFERED = 'buffered', 'unbuffered'
+MODES = {BUFFERED: '', UNBUFFERED: 'proxy_request_buffering off;'}
+
+# the backend is an nginx of its own that takes the whole body before it
+# answers, with the number of the request and the length that came
+BACKEND = """
+daemon off;
+worker_processes 1;
+pid %%DIR%%/nginx.pid;
+error_log %%DIR%%/error.log notice;
+%%MAIN%%
+events { worker_connections 8192; }
+http {
+    access_log off;
+    client_body_temp_path %%DIR%%/body;
+    proxy_temp_path %%DIR%%/proxy;
+    fastcgi_temp_path %%DIR%%/fastcgi;
+    uwsgi_temp_path %%DIR%%/uwsgi;
+    scgi_temp_path %%DIR%%/scgi;
+    client_max_body_size 64m;
+    client_body_buffer_size 512k;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=4096;
+        location / {
+            proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        }
+    }
+    server {
+        listen 127.0.0.1:%%UPSTREAM%% backlog=4096;
+        location / {
+            return 200 "$http_x_n $content_length\\n";
+        }
+    }
+}
+"""
+
+
+class Backend(Nginx):
+    def __init__(self):
+        super().__init__(conf=BACKEND, start=False)
+        self.words.update(LOAD='', UPSTREAM=free_port())
+        self.configure()
+        self.start()
+
+
+class Stage(Lives):
+    """The nginx of a row, with its load and its ledger."""
+
+    def __init__(self, row, backend, control, mode, daemon):
+        self.row, self.zones = row, {}
+        self.ledger = Ledger(control)
+        self.before = self.load = None
+        kw = dict(row.conf)
+        location = kw.pop('location', 'llm_capture on;') + MODES[mode]
+        super().__init__(backend, location=location, daemon=daemon,
+                         workers=kw.pop('workers', 2), allow=row.allow, **kw)
+
+    def helper(self):
+        """Also learns which zone the helper serves, for counters()."""
+        pid = super().helper()
+        self.zones[pid] = zone_of(pid)
+        return pid
+
+    def new_helper(self, old):
+        super().new_helper(old)
+        return self.helper()
+
+    def start_load(self, **kw):
+        self.load = Load(self, **kw)
+        self.load.more(2 * SHAPES)
+        return self.load
+
+    def wait_drained(self, timeout=60):
+        """Until what has been answered so far is in the files."""
+        goal = set(self.ledger.answered)
+        wait_for(lambda: goal <= set(Account(
+            self.ledger, self.dir + '/capture').lines),
+            'the records of all answers', timeout, 0.05)
+
+    def counters(self):
+        """The sums over all paths and zones, of the last reports of each."""
+        last = {}
+        for line in self.log().splitlines():
+            found = self.LINE.search(line)
+            pid = re.search(r'\] (\d+)#', line)
+            if found and pid:
+                zone = self.zones.get(int(pid[1]), 'last')
+                last[zone, found[1]] = line
+        if 'last' in {zone for zone, _ in last}:
+            last = self.one_zone(last)
+        total = {}
+        for line in last.values():
+            name, seen, terms, _, errors = self.LINE.search(line).groups()
+            row = {k: int(v) for k, v in
+                   (term.split() for term in terms.split(' + '))}
+            if sum(row.values()) != int(seen):
+                raise AssertionError(f'{name}: {row} is not {seen}')
+            for k, v in dict(row, seen=int(seen),
+                             write_errors=int(errors)).items():
+                total[k] = total.get(k, 0) + v
+        return total
+
+    def one_zone(self, last):
+        """Reports of a process never looked at: of the newest zone."""
+        newest = list(self.zones.values())[-1] if self.zones else 'last'
+        lines = {}
+        for (zone, name), line in last.items():
+            key = (newest if zone == 'last' else zone), name
+            if key not in lines or line[:19] >= lines[key][:19]:
+                lines[key] = line
+        return lines
+
+
+def zone_of(pid):
+    """The inode of the largest shared mapping: memory of one master."""
+    best = 0, ''
+    try:
+        with open(f'/proc/{pid}/maps') as f:
+            for line in f:
+                words = line.split()
+                if len(words) > 5 and words[5].startswith('/dev/zero'):
+                    begin, end = (int(x, 16) for x in words[0].split('-'))
+                    best = max(best, (end - begin, words[4]))
+    except OSError:
+        pass
+    return best[1]
+
+
+# what a fault may not leave behind
+
+def snapshot(s):
+    """Once the clients are gone: descriptors and memory of each kind."""
+    family = {'master': [s.master], 'helper': s.helpers(),
+              'worker': s.workers()}
+    return {
+        'processes': {k: len(v) for k, v in family.items()},
+        'descriptors': {k: max((len(fds(p)) for p in v), default=0)
+                        for k, v in family.items()},
+        'memory': {k: max((anonymous(p) for p in v), default=0)
+                   for k, v in family.items()}}
+
+
+def anonymous(pid):
+    """KiB that belong to the process alone."""
+    try:
+        return int((status(pid, 'RssAnon') or [0])[0])
+    except OSError:
+        return 0
+
+
+MEMORY_SLACK = 3072                     # KiB: heaps do not shrink
+
+
+def check_back(s, name):
+    if s.row.stays:
+        return
+    now = {}
+
+    def same():
+        now.update(snapshot(s))
+        return (now['processes'] == s.before['processes']
+                and all(now['descriptors'][k] <= v
+                        for k, v in s.before['descriptors'].items()))
+    try:
+        wait_for(same, 'processes and descriptors as before')
+    except TimeoutError:
+        pass
+    is_(now['processes'], s.before['processes'],
+        f'{name}: processes as before')
+    ok(same(), f'{name}: descriptors as before',
+       f"{s.before['descriptors']}, now {now['descriptors']}")
+    if not os.environ.get('LLM_CAPTURE_SANITIZED'):
+        ok(all(now['memory'][k] <= v + MEMORY_SLACK
+               for k, v in s.before['memory'].items()),
+           f'{name}: memory as before',
+           f"{s.before['memory']}, now {now['memory']} KiB")
+
+
+# a row
+
+class Row:
+    """
+    name, did  what stands in the table
+    modes      of request buffering
+    daemons    of "daemon"
+    cuts       clients may get no answer: their worker is killed, or they go
+    drops      counters that may be other than 0, besides recorded
+    allow      alerts that belong to the fault
+    stays      what it leaves behind is not as it was before, by intent
+    lossy      what another program loses is not in the sum: copytruncate
+    uncounted  the numbers are lost with the memory
+    long       only in the long run
+    load       arguments of Load; None: the row sends by itself
+    conf       of Nginx
+    """
+
+    def __init__(self, function, name, did, modes=(BUFFERED, UNBUFFERED),
+                 daemons=(False,), cuts=False, drops=(), allow=None,
+                 stays=False, lossy=False, uncounted=False, long=False,
+                 load={}, **conf):
+        self.function, self.name, self.did = function, name, did
+        self.modes, self.daemons = modes, daemons
+        self.cuts, self.drops, self.allow = cuts, set(drops), allow
+        self.stays, self.lossy, self.long = stays, lossy, long
+        self.uncounted, self.load, self.conf = uncounted, load, conf
+
+    def variants(self):
+        for mode in self.modes:
+            for daemon in self.daemons:
+                yield mode, daemon
+
+
+ROWS = []
+
+
+def row(name, did, **kw):
+    def add(function):
+        ROWS.append(Row(function, name, did, **kw))
+        return function
+    return add
+
+
+def play(r, backend, control, mode, daemon):
+    name = f"{r.name}, {mode}{', daemon' if daemon else ''}"
+    failed = failures()
+    result = {'row': r.name, 'did': r.did, 'mode': mode, 'daemon': daemon}
+    with case(name), Stage(r, backend, control, mode, daemon) as s:
+        if r.load is not None:
+            s.start_load(**r.load).stop()
+            s.wait_drained()
+        s.helper()
+        s.before = snapshot(s)
+        if r.load is not None:
+            s.start_load(**r.load)
+        try:
+            r.function(s)
+        finally:
+            if s.load:
+                s.load.stop()
+        if s.master:
+            check_back(s, name)
+            s.quit(60)
+        settle(s, name, result)
+    result['good'] = failures() == failed
+    return result
+
+
+def settle(s, name, result):
+    """From the ledger, the files and the last report."""
+    r, led = s.row, s.ledger
+    account = Account(led, s.dir + '/capture')
+    row = {} if r.uncounted else s.counters()
+    seen, recorded = row.get('seen', 0), row.get('recorded', 0)
+    counted = seen - recorded
+    twice, missing = account.twice(), account.missing()
+    lost = 0 if r.lossy else max(0, len(missing) - counted)
+
+    if not r.lossy:
+        ok(not account.torn, f'{name}: no line torn',
+           account.torn[:5])
+        is_(twice[:20], [], f'{name}: none twice')
+    is_((account.changed[:5], account.strangers()[:5]), ([], []),
+        f'{name}: each line is a body that was sent')
+    is_(led.wrong[:3], [], f'{name}: answers as without capture')
+    if not r.cuts:
+        bad = {n: why for n, why in led.cut.items() if why != 'reused'}
+        is_((bad, led.refused), ({}, {}),
+            f'{name}: every request was answered')
+    is_(lost, 0, f'{name}: none of {len(led.answered)} lost')
+
+    if not r.uncounted:
+        others = {k: v for k, v in row.items() if v and k not in
+                  ('seen', 'recorded', 'write_errors') and k not in r.drops}
+        is_(others, {}, f'{name}: nothing counted but what is due')
+        ok(len(led.answered) <= seen <= led.sent,
+           f'{name}: each was seen once',
+           f'{len(led.answered)} answered, {seen} seen, {led.sent} sent')
+        if not r.lossy:
+            is_(recorded, account.recorded,
+                f'{name}: the counter agrees with the files')
+
+    result.update(sent=led.sent, answered=len(led.answered),
+                  recorded=account.recorded, counted=counted, lost=lost,
+                  twice=len(twice), torn=len(account.torn))
+
+
+def run():
+    """All rows of the script; results in build/faults/NAME.json."""
+    control, results = {}, []
+    rows = [r for r in ROWS if re.search(ONLY, r.name)
+            and (LONG or not r.long)]
+    with Backend() as backend:
+        learn(backend, control)
+        for r in rows:
+            for mode, daemon in r.variants():
+                results.append(play(r, backend, control, mode, daemon))
+    os.makedirs(RESULTS, exist_ok=True)
+    name = os.path.basename(sys.argv[0]).rpartition('.')[0]
+    with open(f'{RESULTS}/{name}.json', 'w') as f:
+        json.dump(results, f, indent=1)
+
+
+def learn(backend, control):
+    """What clients get without capture: the measure of all rows."""
+    r = Row(None, 'capture off', '', location='', path='', http='')
+    with Stage(r, backend, control, BUFFERED, False) as s:
+        with Connection(s.port) as c:
+            for _ in range(SHAPES + 1):
+                n = s.ledger.next()
+                send(c, n)
+                s.ledger.answer(n, c.response())
+        is_(s.ledger.refused, {}, 'served without capture')

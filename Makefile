@@ -1,7 +1,9 @@
 # make                 build/ngx_http_llm_capture_module.so
 # make NGINX_SRC=dir   the same, against that nginx source tree
 # make demo            a minute's tour: nginx, a mock LLM server, two files
-# make test            everything under t/ (installs what it needs)
+# make test            t/*.t (installs what it needs)
+# make check           the long half: t/check/*.t and t/faults/*.t (30 minutes)
+# make check-long      the fault matrix with its long rows, into docs/
 # make bench           what capture costs, as ratios in one run (10 minutes)
 # make install         the module into nginx's modules directory
 # make clean
@@ -32,7 +34,8 @@ export CC_OPT LD_OPT CC
 
 all: $(MODULE)
 
-.PHONY: all deps demo-deps test-deps unit test demo bench install clean FORCE
+.PHONY: all deps demo-deps test-deps check-deps unit test check check-long \
+        demo bench install clean FORCE
 .DELETE_ON_ERROR:
 
 
@@ -48,6 +51,8 @@ DEMO_PACKAGES  := nginx python3
 TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
                   openssl
 
+CHECK_PACKAGES := clang musl-tools valgrind
+
 DEPS = @! command -v dpkg-query > /dev/null || misc/deps.sh
 
 deps:
@@ -59,6 +64,9 @@ demo-deps:
 test-deps:
 	$(DEPS) $(sort $(BUILD_PACKAGES) $(TEST_PACKAGES))
 	@$(MAKE) --no-print-directory $(VENV)/done
+
+check-deps: test-deps
+	$(DEPS) $(CHECK_PACKAGES)
 
 $(VENV)/done: t/lib/requirements.txt
 	@echo "installing AIPerf and its company into $(VENV)"
@@ -142,11 +150,22 @@ $(eval $(call variant,asan,$(ASAN), \
 -include $(UNITS:%=build/unit/%.d)
 
 
+PROVE = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" LLM_CAPTURE_NGINX='$(NGINX)' \
+        LLM_CAPTURE_NGINX_SRC='$(NGINX_SRC)' CMOCKA_MESSAGE_OUTPUT=tap \
+        LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove
+
 test: test-deps
 	@$(MAKE) --no-print-directory all unit
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" LLM_CAPTURE_NGINX='$(NGINX)' \
-	LLM_CAPTURE_NGINX_SRC='$(NGINX_SRC)' CMOCKA_MESSAGE_OUTPUT=tap \
-	LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove t
+	$(PROVE) t
+
+check: check-deps
+	@$(MAKE) --no-print-directory all unit
+	$(PROVE) t/faults t/check
+
+check-long: check-deps
+	@$(MAKE) --no-print-directory all
+	LLM_CAPTURE_LONG=1 $(PROVE) t/faults
+	@$(PYTHON) t/faults/report.py
 
 demo: demo-deps
 	@$(MAKE) --no-print-directory all build/demo/check

@@ -19,24 +19,18 @@ class Upgrade(Life):
         self.old = self.master
 
     def new_binary(self):
-        self.signal('USR2', self.old)
-        self.new = self.wait_pid(other_than=self.old)
-        self.look_at(self.new)
-        wait_for(lambda: len(self.workers()) == 2, 'workers of the new one')
+        super().new_binary()
+        self.new = self.master
         return self.helper()
 
     def look_at(self, master):
         self.master = master
 
     def no_workers(self, master):
-        wait_for(lambda: not [p for p in processes()
-                              if p[1] == master and WORKER in p[2]],
-                 'the workers to leave')
+        self.no_child(master, WORKER)
 
     def no_helper(self, master):
-        wait_for(lambda: not [p for p in processes()
-                              if p[1] == master and HELPER in p[2]],
-                 'the helper to leave')
+        self.no_child(master, HELPER)
 
 
 with case('an upgrade'), Upgrade() as ng:

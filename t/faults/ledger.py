@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 
 PATH = '/v1/completions'
+VERDICT = 'x-capture'
 
 # what nginx does with a body depends on its size: with the head, in one
 # buffer, in a file (above client_body_buffer_size), and in many reads
@@ -46,6 +47,7 @@ class Ledger:
     answered   those nginx answered with what it answers without capture
     cut        number -> why: no answer came, or none was wanted
     refused    number -> status other than 2xx
+    verdicts   number -> $llm_capture_status of an answer; none: not captured
     wrong      what differs from a run without capture
     """
 
@@ -56,6 +58,7 @@ class Ledger:
         self.answered = set()
         self.cut = {}
         self.refused = {}
+        self.verdicts = {}
         self.wrong = []
 
     def next(self):
@@ -74,6 +77,8 @@ class Ledger:
         with self.lock:
             if response.status // 100 == 2:
                 self.answered.add(n)
+                if VERDICT in response.headers:
+                    self.verdicts[n] = response.headers[VERDICT]
             else:
                 self.refused[n] = response.status
             if self.control is not None and \
@@ -89,11 +94,36 @@ class Ledger:
                     lambda: len(self.answered) >= goal, timeout):
                 raise TimeoutError(f'no {n} more answers in {timeout} s')
 
+    def with_verdict(self, verdict):
+        return {n for n, v in self.verdicts.items() if v == verdict}
+
+    def wait_verdict(self, verdict, n=1, timeout=60):
+        """Until n more have been answered with this verdict than now."""
+        with self.lock:
+            goal = len(self.with_verdict(verdict)) + n
+            if not self.lock.wait_for(
+                    lambda: len(self.with_verdict(verdict)) >= goal, timeout):
+                raise TimeoutError(f'no {n} more {verdict} in {timeout} s')
+
+    def not_captured(self):
+        """Answered where there is no capture: nobody saw them."""
+        if not self.verdicts:
+            return set()
+        return self.answered - set(self.verdicts) | self.with_verdict('off')
+
+    def turned_down(self):
+        """Counted before they were answered.
+
+        But for "aborted", which may still end, and then be queued.
+        """
+        return {n for n, v in self.verdicts.items()
+                if v not in ('queued', 'aborted', 'off')}
+
 
 def seen_by_client(n, response):
     """The answer without what differs from request to request anyway."""
     head = sorted((k, v) for k, v in response.headers.items()
-                  if k not in ('date', 'connection'))
+                  if k not in ('date', 'connection', VERDICT))
     return (response.status, head, response.complete,
             response.body.replace(b'%08d' % n, b'N'))
 

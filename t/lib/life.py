@@ -62,6 +62,23 @@ class Lives(Nginx):
                         and self.helpers() != [old] and self.helpers()[0],
                         'a new helper')
 
+    # an upgrade: self.master is the one looked at
+
+    def new_binary(self):
+        """USR2, until the new master's workers are there: the old master."""
+        old = self.master
+        self.signal('USR2')
+        self.master = self.wait_pid(other_than=old)
+        wait_for(lambda: len(self.workers()) == self.words['WORKERS'],
+                 'workers of the new one')
+        return old
+
+    @staticmethod
+    def no_child(master, name):
+        wait_for(lambda: not [p for p in processes()
+                              if p[1] == master and name in p[2]],
+                 f'the end of each "{name}"')
+
     def family(self):
         return [self.master] + [p[0] for p in processes()
                                 if p[1] == self.master]

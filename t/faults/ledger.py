@@ -14,6 +14,7 @@ from collections import Counter
 
 PATH = '/v1/completions'
 VERDICT = 'x-capture'
+LATE = re.compile('failed|uncertain|lost|invalid_')     # by the helper
 
 # what nginx does with a body depends on its size: with the head, in one
 # buffer, in a file (above client_body_buffer_size), and in many reads
@@ -43,6 +44,7 @@ def body(n, length=None):
 
 class Ledger:
     """
+    length     of all bodies; None: as n says
     sent       numbers given out
     answered   those nginx answered with what it answers without capture
     cut        number -> why: no answer came, or none was wanted
@@ -51,9 +53,10 @@ class Ledger:
     wrong      what differs from a run without capture
     """
 
-    def __init__(self, control=None):
+    def __init__(self, control=None, length=None):
         self.lock = threading.Condition()
         self.control = control          # shape -> answer, or None: no check
+        self.length = length
         self.sent = 0
         self.answered = set()
         self.cut = {}
@@ -66,13 +69,16 @@ class Ledger:
             self.sent += 1
             return self.sent
 
+    def body(self, n):
+        return body(n, self.length)
+
     def no_answer(self, n, why):
         with self.lock:
             self.cut[n] = why
             self.lock.notify_all()
 
     def answer(self, n, response):
-        shape = n % SHAPES, size(n)
+        shape = n % SHAPES, self.length or size(n)
         said = seen_by_client(n, response)
         with self.lock:
             if response.status // 100 == 2:
@@ -129,22 +135,30 @@ def seen_by_client(n, response):
 
 
 class Account:
-    """What the files of a directory hold, against a ledger."""
+    """What the files of a directory hold, against a ledger.
 
-    def __init__(self, ledger, directory, suffix='.jsonl'):
+    files: open ones, read as well: what was deleted is still in them.
+    """
+
+    def __init__(self, ledger, directory, suffix='.jsonl', files=()):
         self.ledger = ledger
         self.lines = Counter()
         self.torn, self.changed = [], []
         for top, _, names in os.walk(directory):
             for name in names:
                 if suffix in name and not name.endswith('.epoch'):
-                    self.read(os.path.join(top, name))
+                    self.open(os.path.join(top, name))
+        for f in files:
+            f.seek(0)
+            self.read(f.name, f.read())
 
-    def read(self, path):
+    def open(self, path):
         if os.path.islink(path) or not os.path.isfile(path):
             return
         with open(path, 'rb') as f:
-            data = f.read()
+            self.read(path, f.read())
+
+    def read(self, path, data):
         lines = data.split(b'\n')
         if lines.pop():
             self.torn.append(f'{path}: the last line has no end')
@@ -163,7 +177,7 @@ class Account:
         self.lines[n] += 1
 
     def expected(self, n):
-        return body(n)
+        return self.ledger.body(n)
 
     @property
     def recorded(self):
@@ -175,6 +189,21 @@ class Account:
     def missing(self):
         """Answered, but in no file: each of these has to be counted."""
         return sorted(self.ledger.answered - set(self.lines))
+
+    def lost(self, row):
+        """How many of the missing no counter has.
+
+        What was queued can be counted by the helper alone: so those that went
+        away, which are many in some rows, do not stand in for it.
+        """
+        missing = set(self.missing()) - self.ledger.not_captured() \
+            - self.ledger.turned_down()
+        queued = missing & self.ledger.with_verdict('queued')
+        late = sum(v for k, v in row.items() if LATE.match(k))
+        early = row.get('seen', 0) - row.get('recorded', 0) - late \
+            - len(self.ledger.turned_down())
+        return max(0, len(queued) - late) \
+            + max(0, len(missing - queued) - max(0, early))
 
     def strangers(self):
         return sorted(n for n in self.lines if n > self.ledger.sent)

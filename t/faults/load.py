@@ -4,6 +4,7 @@
 # Clients that send request after request while a fault is staged.
 
 import threading
+import time
 
 from client import Connection
 from ledger import PATH, body, chunked
@@ -11,10 +12,14 @@ from ledger import PATH, body, chunked
 PIECE = 7000
 
 
-def send(c, n, path=PATH, headers=()):
-    """Request n over c: its head, and its body as n says."""
-    data = body(n)
-    head = dict(headers, **{'X-N': f'{n:08d}'})
+def numbered(n, headers=()):
+    return dict(headers, **{'X-N': f'{n:08d}'})
+
+
+def send(c, n, path=PATH, headers=(), data=None):
+    """Request n over c: its head, and its body in the way that n says."""
+    data = data or body(n)
+    head = numbered(n, headers)
     if chunked(n):
         c.head(path, None, head)
         for i in range(0, len(data), PIECE):
@@ -47,8 +52,11 @@ class Client(threading.Thread):
         try:
             if self.c is None:
                 self.c, self.used = Connection(self.load.port()), 0
-            send(self.c, n, headers=self.load.headers(n))
+            began = time.monotonic()
+            send(self.c, n, headers=self.load.headers(n),
+                 data=ledger.body(n))
             response = self.c.response()
+            self.load.took.append(time.monotonic() - began)
         except (OSError, ValueError, IndexError) as e:
             response = e
         if getattr(response, 'status', 0) == 0 or not response.complete:
@@ -71,12 +79,13 @@ class Load:
     clients   that send at a time
     pause     seconds of each between an answer and the next request
     headers   n -> more headers of request n
+    took      seconds of each answer
     """
 
     def __init__(self, stage, clients=3, pause=0.002, headers=lambda n: {}):
         self.ledger, self.port = stage.ledger, lambda: stage.port
         self.pause, self.headers = pause, headers
-        self.stopping = threading.Event()
+        self.stopping, self.took = threading.Event(), []
         self.threads = [Client(self) for _ in range(clients)]
         for thread in self.threads:
             thread.start()

@@ -105,15 +105,16 @@ class Nginx:
     conf      instead of CONF; %%DIR%%, %%PORT%%... are put in as well
     allow     alerts of the error log that match this are no failure
     prefix    the directory to make the temporary one in
+    spawn     more arguments of Popen: env, umask
     """
 
     def __init__(self, upstream=None, main='', http='', server='', location='',
                  listen='', path=CAPTURE_PATH, conf=CONF, workers=1,
                  daemon=False, level='notice', allow=None, prefix=None,
-                 user=USER, start=True):
+                 user=USER, start=True, spawn=None):
         self.dir = tempfile.mkdtemp(prefix='llm-capture-', dir=prefix)
         os.chmod(self.dir, 0o755)
-        self.daemon, self.allow = daemon, allow
+        self.daemon, self.allow, self.spawn = daemon, allow, spawn or {}
         self.process = self.master = None
         self.port = free_port()
         self.conf_file = self.dir + '/nginx.conf'
@@ -174,7 +175,7 @@ class Nginx:
         with open(self.dir + '/stderr', 'ab') as err:
             self.process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=err,
-                stderr=err, start_new_session=True)
+                stderr=err, start_new_session=True, **self.spawn)
 
         if self.daemon:
             if self.process.wait(30):

@@ -39,8 +39,8 @@ sys.path.insert(0, os.path.join(TOP, 't/lib'))
 
 from ledger import (PATH, SHAPES, VERDICT, Account,         # noqa: E402,F401
                     Ledger, body)
-from life import (KILLED, Lives, accepted, fds, state,      # noqa: E402,F401
-                  status, title)
+from life import (KILLED, Lives, fds, state, status,        # noqa: E402,F401
+                  title)
 from llmcapture import (CAPTURE_PATH, H2, HELPER, WORKER,   # noqa: E402,F401
                         Connection, Nginx, alive, case, diag,
                         free_port, is_, like, mock,
@@ -171,15 +171,9 @@ class Stage(Lives):
 
     def helper(self):
         """Also learns which zone the helper serves, for counters()."""
-        super().helper()
-        return self.look()[0]
-
-    def look(self):
-        """The same, where there may be several."""
-        pids = self.helpers()
-        for pid in pids:
-            self.zones[pid] = zone_of(pid)
-        return pids
+        pid = super().helper()
+        self.zones[pid] = zone_of(pid)
+        return pid
 
     def new_helper(self, old):
         super().new_helper(old)
@@ -191,18 +185,23 @@ class Stage(Lives):
         return self.load
 
     def hold(self):
-        """An upload that a worker has begun to read; let_go() or cut() it."""
+        """An upload that a worker has begun to read; let_go() or cut() it.
+
+        Half of the body comes with the head, in one piece: what nginx reads
+        later it shows to nobody before there is more of it.
+        """
         c = Connection(self.port)
         c.n = self.ledger.next()
         data = body(c.n)
-        # with the head in one piece: what nginx reads of a body later it
-        # shows to nobody before there is more of it
-        c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-        c.head(PATH, len(data), {'X-N': f'{c.n:08d}'})
-        c.send(data[:len(data) // 2])
         c.rest = data[len(data) // 2:]
+        c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        c.head(PATH, len(data), {'X-N': f'{c.n:08d}',
+                                 'Expect': '100-continue'})
+        c.send(data[:len(data) // 2])
         c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        wait_for(lambda: accepted(c), 'the upload to be read')
+        if c.file.readline().split()[1] != b'100':
+            raise RuntimeError('no 100 Continue')
+        c.file.readline()
         for pid in self.workers():
             wait_for(lambda: state(pid) in ('S', ''), 'it to be handled')
         return c

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
+#include <unistd.h>
 #include <sys/file.h>
 
 #include "ngx_http_llm_capture_file.h"
@@ -212,6 +213,35 @@ ngx_http_llm_capture_file_open(const ngx_http_llm_capture_sys_t *sys,
 
 
 /*
+ * Where others can write, a file of somebody else may have been put in the way
+ * by one who wants to read what comes: the rule of fs.protected_regular, for
+ * directories without a sticky bit too.  The directory's owner may, he could
+ * have made it so anyway.
+ */
+
+static int
+ngx_http_llm_capture_file_planted(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const struct stat *st)
+{
+    char         dir[NGX_HTTP_LLM_CAPTURE_PATH + 2];
+    size_t       len;
+    struct stat  ds;
+
+    if (st->st_uid == geteuid()) {
+        return 0;
+    }
+
+    len = (size_t) (strrchr(path, '/') - path) + 1;
+
+    memcpy(dir, path, len);
+    memcpy(dir + len, ".", 2);
+
+    return sys->lstat(dir, &ds) == -1
+           || ((ds.st_mode & (S_IWGRP|S_IWOTH)) && st->st_uid != ds.st_uid);
+}
+
+
+/*
  * Only a file that this very call made gets its mode set: O_EXCL tells.  What
  * an administrator made with another mode stays as it is.
  */
@@ -228,6 +258,14 @@ ngx_http_llm_capture_file_open_path(ngx_http_llm_capture_files_t *fs,
 
     for ( ;; ) {
         fd = ngx_http_llm_capture_file_open(fs->sys, f->path, 0, &st);
+
+        if (fd != -1
+            && ngx_http_llm_capture_file_planted(fs->sys, f->path, &st))
+        {
+            (void) fs->sys->close(fd);
+            errno = EPERM;
+            return -1;
+        }
 
         if (fd == -1 && errno == ENOENT) {
             fd = ngx_http_llm_capture_file_open(fs->sys, f->path,
@@ -257,6 +295,8 @@ static int
 ngx_http_llm_capture_file_reach(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f)
 {
+    const char  *text;
+
     if (f->fd != -1) {
         ngx_http_llm_capture_file_unlink(fs, f);
         ngx_http_llm_capture_file_link(fs, f);
@@ -273,11 +313,24 @@ ngx_http_llm_capture_file_reach(ngx_http_llm_capture_files_t *fs,
 
     if (f->fd == -1) {
         f->error = errno;
+
+        switch (f->error) {
+
+        case EINVAL:
+            text = "cannot open (not a regular file)";
+            break;
+
+        case EPERM:
+            text = "cannot open (immutable, or of another user in a directory"
+                   " where others can write)";
+            break;
+
+        default:
+            text = "cannot open";
+        }
+
         ngx_http_llm_capture_file_say(fs, f, NGX_HTTP_LLM_CAPTURE_SAY_OPEN,
-                                      LOG_ERR, f->error,
-                                      f->error == EINVAL
-                                          ? "cannot open (not a regular file)"
-                                          : "cannot open");
+                                      LOG_ERR, f->error, text);
         return -1;
     }
 

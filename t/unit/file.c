@@ -160,6 +160,73 @@ test_refused(void **state)
 }
 
 
+/* another user's file, where others can write: it would be his to read */
+
+static void
+test_planted(void **state)
+{
+    file_t    *f;
+    writer_t  *w;
+    unsigned   i;
+
+    static const struct {
+        mode_t    mode;
+        uid_t     owner;        /* of the directory */
+        uid_t     file;
+        ssize_t   want;
+    }  cases[] = {
+        { 01777, 0, 65534, LATER },
+        { 0777, 0, 65534, LATER },
+        { 0775, 0, 65534, LATER },
+        { 01777, 65533, 65534, LATER },
+        { 01777, 0, 0, 1 },
+        { 01777, 65534, 65534, 1 },
+        { 01777, 65534, 0, 1 },
+        { 0755, 0, 65534, 1 },
+        { 0700, 0, 65534, 1 }
+    };
+
+    (void) state;
+
+    if (geteuid() != 0) {
+        skip();
+    }
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memset(&said, 0, sizeof(said));
+        unlink(sidecar);
+        spew(path, "", 0);
+        assert_int_equal(chmod(path, 0666), 0);
+        assert_int_equal(chown(path, cases[i].file, 0), 0);
+        assert_int_equal(chown(dir, cases[i].owner, 0), 0);
+        assert_int_equal(chmod(dir, cases[i].mode), 0);
+
+        w = new_writer();
+        f = file_of(w, path);
+
+        assert_int_equal(put(w, "{\"a\":1}", 1, 1), cases[i].want);
+
+        if (cases[i].want == 1) {
+            assert_file(path, LINE);
+
+        } else {
+            assert_int_equal(f->error, EPERM);
+            assert_int_equal(said.n, 1);
+            assert_file(path, "");
+
+            /* once that is gone it goes on */
+
+            assert_int_equal(unlink(path), 0);
+            assert_int_equal(put_at(w, path, "{\"a\":1}", 1, 1, 5000), 1);
+            assert_file(path, LINE);
+        }
+
+        ngx_http_llm_capture_writer_destroy(w);
+        assert_int_equal(fault.open_now, 0);
+    }
+}
+
+
 /* a client that chooses the names must not write the log */
 
 static void
@@ -644,6 +711,7 @@ main(void)
         TEST(test_modes),
         TEST(test_flags),
         TEST(test_refused),
+        TEST(test_planted),
         TEST(test_many_fail),
         TEST(test_back_off),
         TEST(test_due_is_earliest),

@@ -236,6 +236,14 @@ ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_ERROR;
     }
 
+    /* prompts; what is told here holds in every process that inherits it */
+
+    if (madvise(shm_zone->shm.addr, shm_zone->shm.size, MADV_DONTDUMP) == -1) {
+        ngx_log_error(NGX_LOG_WARN, shm_zone->shm.log, ngx_errno,
+                      "llm capture: madvise(MADV_DONTDUMP) failed, a core file "
+                      "of a worker process will hold what is queued");
+    }
+
     mcf->zone.base = start;
     ngx_http_llm_capture_zone_format(&mcf->zone);
 

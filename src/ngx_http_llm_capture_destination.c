@@ -185,6 +185,12 @@ ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx,
 
     n = p - path;
 
+    /* one value is kept from it, but not several side by side */
+
+    if (ngx_http_llm_capture_path_taken(path, n)) {
+        return NGX_ERROR;
+    }
+
     ctx->record.path = ngx_pnalloc(r->pool, n);
 
     if (ctx->record.path == NULL) {

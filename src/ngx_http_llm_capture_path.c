@@ -134,6 +134,17 @@ ngx_http_llm_capture_path_ends(const uint8_t *v, size_t n, const char *end)
 }
 
 
+int
+ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
+{
+    return ngx_http_llm_capture_path_ends(v, n,
+                                          NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR)
+           || ngx_http_llm_capture_path_ends(v, n,
+                                             NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR
+                                             NGX_HTTP_LLM_CAPTURE_PATH_TEMP);
+}
+
+
 /* '-' and hexadecimal digits, as written below */
 
 static int
@@ -169,8 +180,7 @@ ngx_http_llm_capture_path_value(char *dst, const uint8_t *v, size_t n)
 
     changed = n > NGX_HTTP_LLM_CAPTURE_PATH_LONGEST
               || ngx_http_llm_capture_path_hashed(v, n)
-              || ngx_http_llm_capture_path_ends(v, n,
-                                            NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR)
+              || ngx_http_llm_capture_path_taken(v, n)
               || (n == 4 && memcmp(v, "none", 4) == 0);
 
     len = n < NGX_HTTP_LLM_CAPTURE_PATH_LONGEST
@@ -237,10 +247,10 @@ ngx_http_llm_capture_path_check(const char *path, size_t len, size_t names,
         return "end with the name of a file";
     }
 
-    if (ngx_http_llm_capture_path_ends((const uint8_t *) path, len,
-                                       NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR))
-    {
-        return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\"";
+    if (ngx_http_llm_capture_path_taken((const uint8_t *) path, len)) {
+        return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\" or \""
+               NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP
+               "\"";
     }
 
     if (name - names + values > NGX_HTTP_LLM_CAPTURE_PATH_NAME) {

@@ -32,6 +32,7 @@
 #define NGX_HTTP_LLM_CAPTURE_PATH_NAME      223
 
 #define NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR   ".epoch"
+#define NGX_HTTP_LLM_CAPTURE_PATH_TEMP      ".tmp"
 
 
 /*
@@ -46,6 +47,13 @@
  */
 
 size_t ngx_http_llm_capture_path_value(char *dst, const uint8_t *v, size_t n);
+
+/*
+ * Is that the name of a sidecar, or what one is called while it is being made?
+ * A record that went there would be lost.
+ */
+
+int ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n);
 
 /*
  * A full path as configured: NULL if it can be used, else what it is not, to

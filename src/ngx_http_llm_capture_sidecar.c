@@ -13,6 +13,7 @@
 #include <syslog.h>
 #include <sys/stat.h>
 
+#include "ngx_http_llm_capture_path.h"
 #include "ngx_http_llm_capture_sidecar.h"
 #include "ngx_http_llm_capture_tail.h"
 
@@ -93,7 +94,9 @@ ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
     char    temp[NGX_HTTP_LLM_CAPTURE_PATH + 16];
     size_t  len;
 
-    if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int) sizeof(temp)) {
+    if (snprintf(temp, sizeof(temp), "%s" NGX_HTTP_LLM_CAPTURE_PATH_TEMP, path)
+        >= (int) sizeof(temp))
+    {
         errno = ENAMETOOLONG;
         return -1;
     }
@@ -272,7 +275,8 @@ ngx_http_llm_capture_file_epoch(ngx_http_llm_capture_files_t *fs,
         return 0;
     }
 
-    (void) snprintf(sidecar, sizeof(sidecar), "%s.epoch", f->path);
+    (void) snprintf(sidecar, sizeof(sidecar),
+                    "%s" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR, f->path);
 
     if (f->epoch_known && f->same && st->st_size != 0) {
         ngx_http_llm_capture_sidecar_keep(fs, f, sidecar);

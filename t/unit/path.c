@@ -187,7 +187,9 @@ test_apart(void **unused)
     /* and no value becomes a sidecar */
 
     assert_string_equal(value("a.epoch"), "a.epoch-3d94ec46d5b199ae");
+    assert_string_equal(value("a.epoch.tmp"), "a.epoch.tmp-0038a6eb14a46c4c");
     assert_string_equal(value("a.epochs"), "a.epochs");
+    assert_string_equal(value("a.epoch.tmp.x"), "a.epoch.tmp.x");
 }
 
 
@@ -251,6 +253,7 @@ test_check(void **unused)
     assert_non_null(check("/a/b\n"));
     assert_non_null(check("/a/b\x7f"));
     assert_non_null(check("/a/b.epoch"));
+    assert_non_null(check("/a/b.epoch.tmp"));
 }
 
 

@@ -48,7 +48,8 @@ class Lives(Nginx):
     def freeze(self, pid=None):
         pid = pid or self.helper()
         self.signal('STOP', pid)
-        wait_for(lambda: state(pid) == 'T', 'the helper to stop')
+        # t: while somebody traces it
+        wait_for(lambda: state(pid) in ('T', 't'), 'the helper to stop')
         return pid
 
     def thaw(self, pid):

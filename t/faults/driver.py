@@ -41,10 +41,10 @@ from ledger import (PATH, SHAPES, VERDICT, Account,         # noqa: E402,F401
                     Ledger, body)
 from life import (KILLED, Lives, fds, state, status,        # noqa: E402,F401
                   title)
-from llmcapture import (CAPTURE_PATH, H2, HELPER, WORKER,   # noqa: E402,F401
-                        Connection, Nginx, alive, case, diag,
-                        free_port, is_, like, mock,
-                        ok, processes, request, skip, wait_for, wait_gone)
+from llmcapture import (CAPTURE_PATH, H2, HELPER, MODULE,   # noqa: E402,F401
+                        WORKER, Connection, Nginx, alive, case, diag,
+                        free_port, is_, like, mock, ok, processes, request,
+                        skip, wait_for, wait_gone)
 from load import Load, numbered, send                       # noqa: E402,F401
 from tap import failures                                    # noqa: E402
 
@@ -229,14 +229,14 @@ class Stage(Lives):
     def counters(self):
         """The sums over all paths and zones, of the last reports of each."""
         last = {}
+        newest = ([''] + list(self.zones.values()))[-1]
         for line in self.log().splitlines():
             found = self.LINE.search(line)
             pid = re.search(r'\] (\d+)#', line)
             if found and pid:
-                zone = self.zones.get(int(pid[1]), 'last')
+                # one that was never looked at: of the newest zone
+                zone = self.zones.get(int(pid[1]), newest)
                 last[zone, found[1]] = line
-        if 'last' in {zone for zone, _ in last}:
-            last = self.one_zone(last)
         total = dict(self.more)
         for line in last.values():
             name, seen, terms, _, errors = self.LINE.search(line).groups()
@@ -248,16 +248,6 @@ class Stage(Lives):
                              write_errors=int(errors)).items():
                 total[k] = total.get(k, 0) + v
         return total
-
-    def one_zone(self, last):
-        """Reports of a process never looked at: of the newest zone."""
-        newest = list(self.zones.values())[-1] if self.zones else 'last'
-        lines = {}
-        for (zone, name), line in last.items():
-            key = (newest if zone == 'last' else zone), name
-            if key not in lines or line[:19] >= lines[key][:19]:
-                lines[key] = line
-        return lines
 
 
 def zone_of(pid):

@@ -198,6 +198,33 @@ def master_int(s):
     end(s, 'INT', True)
 
 
+@row('master: QUIT, and the helper dies',
+     'kill -9 of the helper with a queue, while a worker has an upload',
+     daemons=BOTH, cuts=True, allow=KILLED)
+def master_quit_alone(s):
+    held, pid = s.hold(), s.freeze()
+    s.load.more(100)
+    family = s.family()
+    s.signal('QUIT')
+    wait_for(lambda: not s.workers(), 'the workers to shut down')
+    kill(s, [pid])
+    wait_gone(pid)
+    s.let_go(held)
+    s.wait_end(family)
+
+
+@row('master: TERM, and the helper hangs',
+     'stopped with a queue, until nginx kills it', daemons=BOTH, cuts=True,
+     drops=('aborted',), allow=KILLED, long=True)
+def master_term_alone(s):
+    s.freeze()
+    s.load.more(100)
+    family = s.family()
+    s.signal('TERM')
+    s.wait_end(family)
+    ok(re.search(KILLED, s.log()), 'the helper was killed')
+
+
 @row('process 1: QUIT', 'in a pid namespace, to the master alone',
      cuts=True, container=True)
 def container_quit(s):

@@ -2,7 +2,7 @@
 
 # Configures an nginx source tree for the module alone, in a directory of ours:
 #
-#     misc/configure.sh NGINX_SRC NGINX BUILD_DIR
+#     misc/configure.sh NGINX_SRC NGINX BUILD_DIR [ADDON]
 #
 # NGINX_SRC  a release, a git tree or what Debian's nginx-dev installs; may be
 #            read-only: BUILD_DIR gets links to what is in it
@@ -10,6 +10,7 @@
 #            taken over, for the default capture path is built in, and without
 #            --with-compat a module fits only the same switches.  If it is
 #            missing, --with-compat alone is used.
+# ADDON      where its config is, if it is not this module
 #
 # CC_OPT and LD_OPT in the environment are passed on.
 
@@ -18,7 +19,7 @@ set -eu
 src=$(cd "$1" && pwd)
 nginx=$2
 dir=$3
-top=$(cd "$(dirname "$0")/.." && pwd)
+addon=$(cd "${4:-$(dirname "$0")/..}" && pwd)
 
 fail() {
     echo "$0: $*" >&2
@@ -92,7 +93,7 @@ set +f
 
 cd "$dir"
 
-"$configure" "$@" --builddir=objs --add-dynamic-module="$top" \
+"$configure" "$@" --builddir=objs --add-dynamic-module="$addon" \
     --with-cc-opt="${CC_OPT:-}" --with-ld-opt="${LD_OPT:-}" > configure.log \
 || {
     tail -n 20 configure.log >&2

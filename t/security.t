@@ -6,6 +6,7 @@
 # process or a core file, no file name of his choice, no time of a worker, no
 # place in the queue that others need.
 
+import glob
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
 from life import Life, status, title        # noqa: E402
 from llmcapture import *                    # noqa: E402,F403
+from llmcapture import TOP                  # noqa: E402
 from traffic import *                       # noqa: E402,F403
 from traffic import body                    # noqa: E402
 import trickle                              # noqa: E402
@@ -602,6 +604,15 @@ def test_trickle():
        row)
 
 
+def test_promises():
+    """SECURITY.md names tests that there are."""
+    with open(TOP + '/SECURITY.md') as f:
+        named = set(re.findall(r'\bt/[\w./*-]+', f.read()))
+    ok(len(named) > 10, 'promises and their tests')
+    is_([n for n in named if not glob.glob(f'{TOP}/{n}')], [],
+        'which are all there')
+
+
 if shutil.which('strace') and ROOT:
     with case('test_root'):
         test_root()
@@ -609,6 +620,6 @@ else:
     skip('what root does', 'no strace, or not root')
 
 for test in (test_planted, test_swapped, test_shared, test_secrets, test_core,
-             test_names, test_patterns, test_trickle):
+             test_names, test_patterns, test_trickle, test_promises):
     with case(test.__name__):
         test()

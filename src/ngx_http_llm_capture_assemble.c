@@ -237,6 +237,14 @@ ngx_http_llm_capture_assemble(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 
         rc = ngx_http_llm_capture_ring_read(&r->reader, head, &f, &piece->at);
 
+        if (r->reader.lap != before.lap) {
+
+            /* at the end of the ring no frame leads to the front */
+
+            r->left = (before.off == before.size)
+                      ? d->zone.ring_size : piece->at + f.size;
+        }
+
         if (rc == 0) {
             ngx_http_llm_capture_piece_free(d, piece);
             return;

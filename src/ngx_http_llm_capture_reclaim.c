@@ -24,16 +24,18 @@
 
 
 /*
- * From the oldest frame to the newest.  Behind an old lap, where a JUMP leads
- * when the front is full up to it, nothing is left of the ring.  A head that
- * runs over what is not finished, round and round, gets here as well: what a
- * spoiled ring makes us remember stays below two laps.
+ * From the oldest frame to the newest, without what the producer left free to
+ * go to the front: it comes back to that.  Behind an old lap, where a JUMP
+ * leads when the front is full up to it, all of the ring up to the head is in
+ * use.  A head that runs over what is not finished, round and round, leaves
+ * nothing: what a spoiled ring makes us remember stays below two laps.
  */
 
 static size_t
 ngx_http_llm_capture_pinned(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 {
     size_t                              head, tail;
+    uint32_t                            laps;
     ngx_http_llm_capture_drain_ring_t  *r;
 
     r = &d->rings[ring];
@@ -45,12 +47,17 @@ ngx_http_llm_capture_pinned(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     tail = r->first->at;
     head = (size_t) r->reader.off * NGX_HTTP_LLM_CAPTURE_UNIT;
 
-    if (head < tail) {
-        return d->zone.ring_size - tail + head;
+    laps = r->reader.lap - (uint32_t) (r->first->end >> 32);
+
+    if (laps == 0) {
+        return head - tail;
     }
 
-    return r->reader.lap == (uint32_t) (r->first->end >> 32)
-           ? head - tail : d->zone.ring_size;
+    if (laps == 1 && head < tail) {
+        return r->left - tail + head;
+    }
+
+    return laps == 1 && head >= r->left ? head : d->zone.ring_size;
 }
 
 

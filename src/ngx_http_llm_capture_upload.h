@@ -110,6 +110,8 @@ typedef struct {
     ngx_http_llm_capture_piece_t   *first;
     ngx_http_llm_capture_piece_t   *last;
 
+    size_t                          left;     /* end of the lap before */
+
     /* bytes from the front: maybe resident; in use in the present period */
     size_t                          touched;
     size_t                          high;

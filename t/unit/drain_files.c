@@ -293,6 +293,57 @@ warnings(void **state)
 }
 
 
+/*
+ * The disk fails when the producer has just gone to the front, which it does
+ * early: nearly all of the ring is free, before the old lap and behind it.
+ */
+
+static void
+kept_over_the_front(void **state)
+{
+    char      body[10001];
+    unsigned  i, n;
+
+    (void) state;
+
+    restart(2, 8 * MIB);
+
+    snprintf(body, sizeof(body), "{\"b\":\"%09990u\"}", 0);
+
+    for (n = 0; n < 100; n++) {
+        assert_int_equal(worker_text(&a, path, n, body), 0);
+        drain_all(drain);
+    }
+
+    broken.name = "b.jsonl";
+    broken.open_errno = EACCES;
+
+    for (i = 0; i < 350; i++) {
+        assert_int_equal(worker_text(&a, second, n + i, body), 0);
+        drain_pass(drain);
+    }
+
+    assert_counted(failed, 0);
+    assert_int_equal(pending(), 350);
+
+    /* one half of it is the limit still */
+
+    for ( /* void */ ; i < 450; i++) {
+        assert_int_equal(worker_text(&a, second, n + i, body), 0);
+        drain_pass(drain);
+    }
+
+    assert_true(counted(C(failed)) > 0);
+    assert_counted(queue_full, 0);
+
+    broken.open_errno = 0;
+    now += 2000;
+    drain_all(drain);
+    assert_int_equal(pending(), 0);
+    assert_counted(recorded, 100 + 450 - counted(C(failed)));
+}
+
+
 /* a failing disk over many reloads leaves rings for those who come */
 
 static void
@@ -339,6 +390,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         DRAIN(unwritable),
+        DRAIN(kept_over_the_front),
         DRAIN(full_disk),
         DRAIN(short_disk),
         DRAIN(hopeless),

@@ -218,6 +218,39 @@ ngx_http_llm_capture_writer_cut(ngx_http_llm_capture_writer_t *w,
 }
 
 
+/*
+ * After a write that was not the whole batch: was the file truncated between
+ * two of them, as "copytruncate" does, which knows of no lock?  Then the rest
+ * of a line stands at its head, and has to go.
+ */
+
+static int
+ngx_http_llm_capture_writer_truncated(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, off_t *end, off_t n)
+{
+    off_t                              before;
+    struct stat                        st;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = w->files.sys;
+    before = *end;
+
+    *end = sys->lseek(f->fd, 0, SEEK_CUR);
+
+    if (before == -1 || *end == -1 || *end >= before + n) {
+        return 0;
+    }
+
+    if (sys->fstat(f->fd, &st) == 0 && st.st_size == *end) {
+        (void) ngx_http_llm_capture_sys_cut(sys, f->fd, *end - n);
+    }
+
+    f->error = EAGAIN;
+
+    return 1;
+}
+
+
 /* returns the number of whole lines that stand in the file */
 
 static unsigned
@@ -225,9 +258,12 @@ ngx_http_llm_capture_writer_append(ngx_http_llm_capture_writer_t *w,
     ngx_http_llm_capture_file_t *f, off_t offset)
 {
     int                            n;
+    off_t                          end;
     ssize_t                        rc;
     uint64_t                       written;
     ngx_http_llm_capture_cursor_t  c;
+
+    end = -1;
 
     memset(&c, 0, sizeof(ngx_http_llm_capture_cursor_t));
 
@@ -251,6 +287,15 @@ ngx_http_llm_capture_writer_append(ngx_http_llm_capture_writer_t *w,
 
         if (rc <= 0) {
             f->error = rc ? errno : EIO;
+            ngx_http_llm_capture_file_say(&w->files, f,
+                                          NGX_HTTP_LLM_CAPTURE_SAY_WRITE,
+                                          LOG_ERR, f->error, "cannot write");
+            break;
+        }
+
+        if ((uint64_t) rc < w->lines.total
+            && ngx_http_llm_capture_writer_truncated(w, f, &end, rc))
+        {
             break;
         }
 
@@ -261,10 +306,6 @@ ngx_http_llm_capture_writer_append(ngx_http_llm_capture_writer_t *w,
         f->size = offset + (off_t) written;
         return w->lines.n;
     }
-
-    ngx_http_llm_capture_file_say(&w->files, f,
-                                  NGX_HTTP_LLM_CAPTURE_SAY_WRITE, LOG_ERR,
-                                  f->error, "cannot write");
 
     if (written == 0) {
         f->size = offset;

@@ -431,6 +431,9 @@ test_no_cut_other(void **state)
  * is not cut away, nor is anything when he truncated the file meanwhile.
  */
 
+static unsigned  truncate_after;    /* calls */
+
+
 static ssize_t
 foreign_writev(int fd, const struct iovec *v, int n)
 {
@@ -443,6 +446,10 @@ foreign_writev(int fd, const struct iovec *v, int n)
 
     if (fault.write_bytes == 0 && fault.write_errno == EDQUOT) {
         fault.write_errno = EIO;
+        assert_int_equal(truncate(path, 0), 0);
+    }
+
+    if (truncate_after && --truncate_after == 0) {
         assert_int_equal(truncate(path, 0), 0);
     }
 
@@ -487,6 +494,19 @@ test_foreigner(void **state)
 
     reset_faults();
     assert_int_equal(batch(w, 0, 1000), 3);
+
+    /* between two writes: no rest of a line is left at the front */
+
+    fault.write_chunk = (long) strlen(L0) + 4;
+    truncate_after = 2;
+    assert_int_equal(batch(w, 0, 2000), 1);
+    assert_int_equal(file_of(w, path)->error, EAGAIN);
+    assert_file(path, "");
+
+    reset_faults();
+    assert_int_equal(batch(w, 1, 3000), 2);
+    assert_file(path, "{\"timestamp\":5199,\"payload\":{\"bb\":22}}\n"
+                      "{\"timestamp\":7999,\"payload\":{\"c\":[]}}\n");
 
     ngx_http_llm_capture_writer_destroy(w);
 }

@@ -95,9 +95,10 @@ disk_has(int fd)
 ssize_t
 writev(int fd, const struct iovec *iov, int n)
 {
-    long            most;
+    int             i;
     char            buf[65536];
-    size_t          len, part;
+    size_t          all, most, len, part;
+    ssize_t         rc;
     static ssize_t  (*real)(int fd, const struct iovec *iov, int n);
 
     if (real == NULL) {
@@ -107,6 +108,10 @@ writev(int fd, const struct iovec *iov, int n)
 
     if (!disk_has(fd)) {
         return real(fd, iov, n);
+    }
+
+    for (all = 0, i = 0; i < n; i++) {
+        all += iov[i].iov_len;
     }
 
     disk->writes++;
@@ -121,25 +126,26 @@ writev(int fd, const struct iovec *iov, int n)
         return -1;
     }
 
-    most = disk->most;
+    most = (size_t) disk->most;
 
-    if (most <= 0 || most > (long) sizeof(buf)) {
-        return real(fd, iov, n);
-    }
+    if (most == 0 || most > sizeof(buf)) {
+        rc = real(fd, iov, n);
 
-    for (len = 0; n && len < (size_t) most; iov++, n--) {
-        part = (size_t) most - len;
-        part = iov->iov_len < part ? iov->iov_len : part;
-        memcpy(buf + len, iov->iov_base, part);
-        len += part;
-
-        if (part < iov->iov_len) {
-            disk->shortened++;
-            break;
+    } else {
+        for (len = 0; n && len < most; iov++, n--) {
+            part = iov->iov_len < most - len ? iov->iov_len : most - len;
+            memcpy(buf + len, iov->iov_base, part);
+            len += part;
         }
+
+        rc = write(fd, buf, len);
     }
 
-    return write(fd, buf, len);
+    if (rc != -1 && (size_t) rc < all) {
+        disk->shortened++;
+    }
+
+    return rc;
 }
 
 

@@ -8,6 +8,7 @@
 import os
 import shutil
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from driver import *                        # noqa: E402,F403
@@ -61,6 +62,14 @@ def reload_many(s):
     for _ in range(18):
         reload(s)
     wait_for(lambda: len(s.workers()) == 60, '60 workers')
+    s.load.more(50)
+
+
+@row('reload: 250 times', 'with 2 workers, likewise', load={'pause': 0.02},
+     long=True)
+def reload_more(s):
+    for _ in range(250):
+        reload(s)
     s.load.more(50)
 
 
@@ -131,6 +140,24 @@ def reload_directive(s):
         wait_gone(pid)
         reload(s, location=ON)
         s.ledger.wait_verdict('queued', 50)
+
+
+LIMIT = 'llm_capture_drain_timeout 500ms;'
+
+
+@row('reload: an upload of the removed directive',
+     'longer than the drain limit, which runs from the last worker\'s end',
+     http=LIMIT)
+def reload_longer(s):
+    held, pid = s.hold(), s.helper()
+    s.reload(location='')
+    wait_for(lambda: title(pid).endswith('shutting down'),
+             'the helper to hear it')
+    time.sleep(1)
+    s.let_go(held)
+    wait_gone(pid)
+    reload(s, location=ON)
+    s.load.more(20)
 
 
 @module_row('reload: load_module removed', 'and back, twice, over an upload')

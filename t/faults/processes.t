@@ -50,9 +50,9 @@ def helper_killed(s):
 @row('helper: kill -9 in a storm',
      '40 times, at work or as it came up, with a reload before each',
      allow=KILLED, load=SLOW)
-def helper_storm(s):
+def helper_storm(s, times=40):
     killed = re.compile(r'helper process \d+ exited on signal 9')
-    while len(killed.findall(s.log())) < 40:
+    while len(killed.findall(s.log())) < times:
         # a new generation comes at once: the same one would wait for a second
         old = set(s.helpers())
         s.signal('HUP')
@@ -63,6 +63,29 @@ def helper_storm(s):
                  'records')
         kill(s, s.helpers())
     s.helper()
+    s.load.more(50)
+
+
+@row('helper: kill -9 in a long storm', 'the same 300 times', allow=KILLED,
+     load=SLOW, long=True)
+def helper_long_storm(s):
+    helper_storm(s, 300)
+
+
+@row('helper: kill -9 as it writes',
+     '5 times, at the first bytes of a queue of 300 requests', allow=KILLED)
+def helper_writing(s):
+    path = s.path('completions')
+    for _ in range(5):
+        pid = s.freeze()
+        s.load.more(300)
+        size = os.path.getsize(path)
+        s.thaw(pid)
+        wait_for(lambda: os.path.getsize(path) > size, 'bytes', step=0)
+        s.signal('KILL', pid)
+        again = s.new_helper(pid)
+        s.signal('HUP')                 # or the next one waits for a second
+        s.new_helper(again)
     s.load.more(50)
 
 

@@ -59,9 +59,10 @@ class Lives(Nginx):
             pass
 
     def new_helper(self, old):
-        return wait_for(lambda: len(self.helpers()) == 1
-                        and self.helpers() != [old] and self.helpers()[0],
-                        'a new helper')
+        def one():
+            pids = self.helpers()
+            return pids[0] if len(pids) == 1 and pids != [old] else 0
+        return wait_for(one, 'a new helper')
 
     # an upgrade: self.master is the one looked at
 

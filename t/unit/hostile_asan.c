@@ -11,14 +11,12 @@
  * -fsanitize=address,undefined.
  */
 
-#include "zone_util.h"
+#include "truth.h"
 
 
 #define ROUNDS  400
 
 static uint64_t  seed;
-static char      second[160];
-static uint8_t  *image;
 
 
 static uint32_t
@@ -345,58 +343,6 @@ live(int meddle)
 }
 
 
-/* with bodies under way, moved ones, and an intent as a death leaves it */
-
-static void
-truth(void)
-{
-    char      *body;
-    drain_t   *d;
-    writer_t  *w;
-    record_t   rec[6];
-    worker_t   a, b;
-    unsigned   i;
-
-    w = drain_writer();
-    d = drain_over(w);
-    worker_claim(&a, 0);
-    worker_claim(&b, 1);
-    body = body_of(1, 20000);
-
-    for (i = 0; i < 6; i++) {
-        worker_begin(&a, &rec[i], i % 2 ? path : second, i % 2, 500);
-        worker_put(&a, &rec[i], body, 500 * i, 0);
-    }
-
-    for (i = 0; i < 5; i++) {
-        worker_send(&a, path, MOON, 1000, body, 9000);
-        worker_send(&b, second, RAW, 1000, body, 300);
-    }
-
-    (void) ngx_http_llm_capture_drain_pass(d, now);
-    worker_put(&a, &rec[1], body + 500, 19500, END);
-
-    for (i = 0; i < 9; i++) {
-        worker_send(&b, path, MOON, 2000, "{\"a\":1}", 7);
-    }
-
-    ngx_http_llm_capture_drain_destroy(d);
-    ngx_http_llm_capture_writer_destroy(w);
-    free(body);
-
-    memcpy(image, zone.base, zone.size);
-}
-
-
-static void
-before(void)
-{
-    memcpy(zone.base, image, zone.size);
-    memset(&lines, 0, sizeof(lines));
-    now = 1000000;
-}
-
-
 static void
 all_noise(void **state)
 {
@@ -422,7 +368,7 @@ flipped(void **state)
 
     for (i = 0; i < ROUNDS; i++) {
         seed = 2000 + i;
-        before();
+        truth_again();
         it = ngx_http_llm_capture_zone_intent(&zone);
         it->state = i % 3;
         flip(1 + rnd(1 << rnd(9)));
@@ -440,7 +386,7 @@ lies(void **state)
 
     for (i = 0; i < 2 * ROUNDS; i++) {
         seed = 3000 + i;
-        before();
+        truth_again();
         lie();
         live(i % 3 == 0 ? 2 : 0);
     }
@@ -459,15 +405,7 @@ start(void **state)
         return -1;
     }
 
-    snprintf(second, sizeof(second), "%s/b.jsonl", dir);
-    zone_make(4, 64 * KIB);
-    image = malloc(zone.size);
-
-    if (image == NULL) {
-        return -1;
-    }
-
-    truth();
+    truth_make();
 
     return 0;
 }

@@ -1,94 +1,88 @@
-#!/usr/bin/env python3
+"""Instructions of a request in the worker's own code: the figure without noise.
 
-"""What capture costs a worker, in instructions: the figure without noise.
-
-    t/bench/instructions.py [--requests 500] [--sizes 4096,...]
-
-The nginx of cpu.py under valgrind's callgrind, once with N requests and once
-with 2N: the difference is what N requests cost the worker's own code (the
-kernel's part is not seen).  A copy of more than a few KB is one instruction,
-"rep movsb", which valgrind counts once for each byte.  Needs valgrind.
+An nginx under valgrind's callgrind, once with N requests and once with 2N: the
+difference is what N requests cost (the kernel's part is not seen).  A copy of
+more than a few KB is one instruction, "rep movsb", which valgrind counts once
+for each byte.
 """
 
-import argparse
 import glob
 import http.client
 import os
 import re
-import shutil
 import signal
 
-import cpu
+import bodies
+import stage
+from procs import wait_for
+from variants import OURS, OURS_SERVER
+
+VARIANTS = ('off', 'on', 'sampled_out', 'unmatched', 'too_large')
+
+
+def first_child(pid):
+    """Under valgrind titles are not seen: the worker comes first."""
+    def kids():
+        with open(f'/proc/{pid}/task/{pid}/children') as f:
+            found = [int(n) for n in f.read().split()]
+        return found if len(found) >= 2 else None
+    return min(wait_for(kids, 'the children', 60))
 
 
 def totals(directory):
     found = {}
-    for path in glob.glob(directory + "/callgrind/*"):
+    for path in glob.glob(directory + '/capture/callgrind.*'):
         with open(path) as f:
-            m = re.search(r"^(?:summary|totals): (\d+)", f.read(), re.M)
-        found[int(os.path.basename(path))] = int(m.group(1)) if m else 0
+            m = re.search(r'^(?:summary|totals): (\d+)', f.read(), re.M)
+        found[int(path.rpartition('.')[2])] = int(m.group(1)) if m else 0
     return found
 
 
-def count(directory, back, variant, body, requests):
+class Counted(stage.Proxy):
+    def __init__(self, up, **words):
+        super().__init__(up, tool=['valgrind'], **words)
+
+    def command(self, *args):
+        # the directory is known only now; the worker's user writes there
+        return ['valgrind', '-q', '--tool=callgrind', '--trace-children=yes',
+                f'--callgrind-out-file={self.dir}/capture/callgrind.%p',
+                f'--log-file={self.dir}/valgrind.log',
+                *super().command(*args)[1:]]
+
+
+def count(up, variant, body, requests):
     """Instructions of the worker, from its fork to its end."""
-    shutil.rmtree(directory + "/callgrind", ignore_errors=True)
-    os.mkdir(directory + "/callgrind")
-    os.chmod(directory + "/callgrind", 0o777)
-    port = cpu.free_port()
-    text = cpu.CONF.format(dir=directory, back=back, port=port,
-                           module=cpu.MODULE, queue="512m",
-                           affinity=cpu.AFFINITY)
-    nginx = cpu.start(
-        text, "nginx", directory, port,
-        ["valgrind", "-q", "--tool=callgrind", "--trace-children=yes",
-         f"--callgrind-out-file={directory}/callgrind/%p",
-         f"--log-file={directory}/valgrind.log"])
-    try:
-        # valgrind's children keep its command line: the worker comes first
-        worker = cpu.first_child(nginx.pid)
-        c = http.client.HTTPConnection("127.0.0.1", port)
+    with Counted(up, workers=1, http=OURS, server=OURS_SERVER,
+                 queue='512m') as p:
+        worker = first_child(p.master)
+        c = http.client.HTTPConnection('127.0.0.1', p.port, timeout=120)
         for _ in range(requests):
-            c.request("POST", f"/{variant}/x", body,
-                      {"Content-Type": "application/json"})
+            c.request('POST', f'/{variant}/x', body,
+                      {'Content-Type': 'application/json'})
             answer = c.getresponse()
-            assert answer.status == 200, answer.status
+            if answer.status != 200:
+                raise RuntimeError(f'{variant}: {answer.status}')
             answer.read()
         c.close()
-    finally:
-        nginx.send_signal(signal.SIGQUIT)
-        nginx.wait()
-    return totals(directory)[worker]
+        os.kill(p.master, signal.SIGQUIT)
+        p.process.wait(120)
+        p.process = p.master = None
+        return totals(p.dir)[worker]
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--requests", type=int, default=500)
-    a.add_argument("--sizes", default="4096,65536")
-    a = a.parse_args()
-
-    directory = cpu.make_directory()
-    port = cpu.free_port()
-    back = cpu.start(cpu.BACK.format(dir=directory, back=port), "back",
-                     directory, port)
-    n = a.requests
-    try:
-        print(f"{'bytes':>8} {'variant':>12} {'instructions':>13} "
-              f"{'more':>7} {'ratio':>6}")
-        for size in map(int, a.sizes.split(",")):
-            body = cpu.chat(size).encode()
+def run():
+    n = stage.quick(500, 100)
+    rows = []
+    with stage.back() as up:
+        for size in stage.quick((1024, 4096, 65536), (4096,)):
+            body = bodies.chat(size)
             off = None
-            for v in cpu.VARIANTS:
-                one = (count(directory, port, v, body, 2 * n)
-                       - count(directory, port, v, body, n)) / n
+            for name in VARIANTS:
+                one = (count(up, name, body, 2 * n)
+                       - count(up, name, body, n)) / n
                 off = off or one
-                print(f"{len(body):8} {v:>12} {one:13.0f} {one - off:7.0f} "
-                      f"{one / off:6.3f}", flush=True)
-    finally:
-        back.send_signal(signal.SIGQUIT)
-        back.wait()
-        shutil.rmtree(directory)
-
-
-if __name__ == "__main__":
-    main()
+                rows.append({'size': size, 'variant': name,
+                             'instructions': one, 'more': one - off})
+                stage.say(f'instructions: {bodies.NAMES[size]:>6} '
+                          f'{name:>12} {one:9.0f} {one - off:8.0f}')
+    return {'requests': n, 'rows': rows}

@@ -1,0 +1,160 @@
+"""Resident memory of each process over a stall of the helper; idle wake-ups.
+
+Shared pages are counted once, by /proc/PID/smaps_rollup's proportional set.
+The capture file is on the disk here: files on tmpfs would look like memory.
+"""
+
+import os
+import time
+
+import bodies
+import stage
+from procs import wait_for
+from variants import EVERY, OURS, place
+
+
+def rollup(pid):
+    found = {}
+    with open(f'/proc/{pid}/smaps_rollup') as f:
+        for line in f:
+            words = line.split()
+            if words[-1] == 'kB':
+                found[words[0].rstrip(':')] = int(words[1])
+    return found
+
+
+def look(p):
+    """kB: of each kind of process, and all of it together."""
+    row = {'at': time.monotonic()}
+    total = shared = 0
+    for pid in [p.master] + p.children():
+        r = rollup(pid)
+        total += r['Pss']
+        shared += r['Pss_Shmem']
+        name = 'worker' if pid in p.workers() else \
+            'master' if pid == p.master else 'helper'
+        row[name] = {'rss': r['Rss'], 'shmem': stage.status(pid, 'RssShmem')}
+    row.update(total=total, shared=shared)
+    return row
+
+
+def proxy(up, queue):
+    return stage.Proxy(up, workers=1, http=OURS, queue=queue,
+                       server=place('on', EVERY), prefix=stage.BUILD)
+
+
+def settle(p):
+    """Until what is queued is written: the helper's time stands still."""
+    last = [0]
+
+    def still():
+        time.sleep(.3)
+        now = stage.cpu(p.helpers())
+        same = now == last[0]
+        last[0] = now
+        return same
+    wait_for(still, 'the helper to rest', 120)
+
+
+def clear(p):
+    if os.path.exists(p.file('on.jsonl')):
+        os.truncate(p.file('on.jsonl'), 0)
+
+
+def watch(p, seconds, series, mark):
+    """A look each second."""
+    end = time.monotonic() + seconds
+    while True:
+        row = look(p)
+        row['phase'] = mark
+        series.append(row)
+        if time.monotonic() >= end:
+            return row
+        time.sleep(min(1, max(0, end - time.monotonic())))
+
+
+def stall(up):
+    body = bodies.chat(65536)
+    series, table = [], {}
+    hold = stage.quick(60, 3)
+    with proxy(up, '256m') as p:
+        # one worker has one of 16 rings
+        stage.load(p.port, '/on/x', bodies.chat(4096), .5, rate=100)
+        settle(p)
+        table['rest'] = watch(p, 2, series, 'rest')
+        stage.load(p.port, '/on/x', body, 2, rate=500)
+        table['load'] = watch(p, 0, series, 'load')
+        settle(p)
+        clear(p)
+        helper = p.helper()
+        p.signal('STOP', helper)
+        try:
+            done = stage.load(p.port, '/on/x', body, 1)
+            table['stall'] = watch(p, hold, series, 'stall')
+        finally:
+            p.signal('CONT', helper)
+        settle(p)
+        table['drained'] = watch(p, 0, series, 'drained')
+        end = time.monotonic() + stage.quick(40, 25)
+        back = None
+        while time.monotonic() < end:
+            row = watch(p, 1, series, 'after')
+            if row['total'] <= table['rest']['total'] * 1.1:
+                back = row['at'] - table['drained']['at']
+                break
+        table['after'] = row
+        p.close()
+        sums = p.counters(p.file('on.jsonl'))
+    start = series[0]['at']
+    for row in series:
+        row['at'] = round(row['at'] - start, 2)
+    good = sums['seen'] == sums['recorded'] + sums['queue_full'] \
+        and sums['queue_full'] > 0
+    return {'table': table, 'series': series, 'back_after': back,
+            'stalled_for': hold, 'sent_in_stall': done['requests'],
+            'recorded': sums['recorded'], 'queue_full': sums['queue_full'],
+            'why': [] if good else [str(sums)]}
+
+
+def ceiling(up):
+    """What a queue of 1 GiB costs that is never filled."""
+    with proxy(up, '1g') as p:
+        before = look(p)
+        stage.load(p.port, '/on/x', bodies.chat(4096), stage.quick(15, 3),
+                   rate=100)
+        settle(p)
+        after = look(p)
+    return {'before': before, 'after': after, 'shared': after['shared'],
+            'more': after['total'] - before['total']}
+
+
+def idle(up):
+    with proxy(up, '256m') as p:
+        stage.load(p.port, '/on/x', bodies.chat(4096), .5, rate=100)
+        settle(p)
+        # a keep-alive connection to the upstream may still be closed once
+        seconds = stage.quick(15, 4)
+        time.sleep(1)
+        pids = {'worker': p.workers()[0], 'helper': p.helper()}
+        before = {k: (stage.switches(v), stage.cpu([v]))
+                  for k, v in pids.items()}
+        time.sleep(seconds)
+        return {k: {'wakeups': (stage.switches(v) - before[k][0]) / seconds,
+                    'cpu_us': (stage.cpu([v]) - before[k][1]) / seconds / 1e3}
+                for k, v in pids.items()}
+
+
+def run():
+    with stage.back() as up:
+        result = {'idle': idle(up), 'ceiling': ceiling(up),
+                  'stall': stall(up)}
+    for name, row in result['stall']['table'].items():
+        stage.say(f"memory: {name:>8} total {row['total'] / 1024:6.1f} MiB, "
+                  f"shared {row['shared'] / 1024:6.1f} MiB, worker "
+                  f"{row['worker']['rss'] / 1024:.1f}, helper "
+                  f"{row['helper']['rss'] / 1024:.1f}")
+    stage.say(f"memory: back after {result['stall']['back_after']} s; "
+              f"{result['stall']['why'] or 'sums exact'}")
+    stage.say(f"memory: 1 GiB costs {result['ceiling']['more'] / 1024:.1f} "
+              f"MiB; idle {result['idle']}")
+    return result

@@ -5,12 +5,15 @@ The capture file is on the disk here: files on tmpfs would look like memory.
 """
 
 import os
+import subprocess
 import time
 
 import bodies
 import stage
 from procs import wait_for
 from variants import EVERY, OURS, place
+
+SILENT = 12                     # pages are given back in steps of 10 s
 
 
 def rollup(pid):
@@ -73,6 +76,25 @@ def watch(p, seconds, series, mark):
         time.sleep(min(1, max(0, end - time.monotonic())))
 
 
+def trickle(p, table, series):
+    """Some requests a second; the seconds until it is as at rest, or None."""
+    limit = stage.quick(45, 30)
+    _, command = stage.load_command(p.port, '/on/x', bodies.chat(4096), limit,
+                                    rate=5)
+    load = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, preexec_fn=stage.rest)
+    start = time.monotonic()
+    back = None
+    while load.poll() is None:
+        table['after'] = row = watch(p, 1, series, 'few requests')
+        if back is None and row['total'] <= table['rest']['total'] * 1.1:
+            back = row['at'] - start
+            load.terminate()
+    load.wait()
+    settle(p)
+    return back
+
+
 def stall(up):
     body = bodies.chat(65536)
     series, table = [], {}
@@ -95,14 +117,9 @@ def stall(up):
             p.signal('CONT', helper)
         settle(p)
         table['drained'] = watch(p, 0, series, 'drained')
-        end = time.monotonic() + stage.quick(40, 25)
-        back = None
-        while time.monotonic() < end:
-            row = watch(p, 1, series, 'after')
-            if row['total'] <= table['rest']['total'] * 1.1:
-                back = row['at'] - table['drained']['at']
-                break
-        table['after'] = row
+        # no request at all, then few
+        table['silent'] = watch(p, SILENT, series, 'silent')
+        back = trickle(p, table, series)
         p.close()
         sums = p.counters(p.file('on.jsonl'))
     start = series[0]['at']

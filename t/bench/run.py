@@ -23,7 +23,7 @@ PARTS = {
     'latency': 'latency at half the load it saturates at',
     'lag': 'from arrival to the line in the file',
     'memory': 'resident memory over a stall, idle wake-ups',
-    'copy': "the worker's extra time against a bare memcpy",
+    'extra': "the worker's extra time against a bare memcpy",
     'helper': 'the drain alone against a plain writev',
     'parse': 'the strict scan against parsers of JSON',
     'growth': 'cost over workers, locations, destinations, uploads',

@@ -4,8 +4,13 @@
  */
 
 /*
- * usage: scan FILE...   The scan's speed on each file, GB/s, best of some
- * rounds, by kernel, fed whole and in pieces of 16 KiB.
+ * usage: scan ROUNDS FILE...
+ *
+ * The strict scan against simdjson's DOM parse and jansson, on the same bodies
+ * in turns; a line of JSON per file and parser, GB/s by round.  A turn goes
+ * over copies of a body that fill the second-level cache, made anew before it,
+ * as the scan turns line ends into spaces: so every parser meets each body
+ * once, warm, as the helper does.
  */
 
 #define _GNU_SOURCE
@@ -15,31 +20,37 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../src/ngx_http_llm_capture_scan.h"
-#include "../../src/ngx_http_llm_capture_scan_kernel.h"
+#include <jansson.h>
+
+#include "ngx_http_llm_capture_scan.h"
+#include "ngx_http_llm_capture_scan_kernel.h"
 
 
-#define ROUNDS      20
-#define ROUND_BYTES (16 << 20)
+#define ARENA       (1 << 20)
+#define TURN_BYTES  (16 << 20)
+#define SLOW_BYTES  (1 << 20)
+#define GAP         256
 #define PIECE       16384
 
 
-static const char  *names[] = { "portable", "sse2", "avx2" };
+extern int simdjson_parse(const char *p, size_t n);
+extern const char *simdjson_kernel(void);
+extern size_t simdjson_padding(void);
 
 
-static double
-now(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (double) ts.tv_sec + (double) ts.tv_nsec / 1e9;
-}
+typedef struct {
+    const char  *name;
+    int        (*parse)(uint8_t *p, size_t n);
+    size_t       bytes;               /* of a turn */
+    int          kernel;
+} parser_t;
 
 
-static unsigned
-scan(uint8_t *p, size_t n, size_t piece)
+static size_t  piece;
+
+
+static int
+parse_scan(uint8_t *p, size_t n)
 {
     size_t                       len;
     ngx_http_llm_capture_scan_t  s;
@@ -51,87 +62,201 @@ scan(uint8_t *p, size_t n, size_t piece)
         (void) ngx_http_llm_capture_scan_feed(&s, p, len);
     }
 
-    return ngx_http_llm_capture_scan_end(&s);
-}
-
-
-static double
-measure(uint8_t *p, size_t n, size_t piece)
-{
-    double    start, spent, best;
-    unsigned  round, i, times;
-
-    best = 0;
-    times = (unsigned) (ROUND_BYTES / n + 1);
-
-    for (round = 0; round < ROUNDS; round++) {
-        start = now();
-
-        for (i = 0; i < times; i++) {
-            (void) scan(p, n, piece);
-        }
-
-        spent = now() - start;
-
-        if (best == 0 || spent < best) {
-            best = spent;
-        }
-    }
-
-    return (double) n * times / best / 1e9;
+    return (int) ngx_http_llm_capture_scan_end(&s);
 }
 
 
 static int
-file(const char *name)
+parse_whole(uint8_t *p, size_t n)
+{
+    piece = n;
+
+    return parse_scan(p, n);
+}
+
+
+static int
+parse_pieces(uint8_t *p, size_t n)
+{
+    piece = PIECE;
+
+    return parse_scan(p, n);
+}
+
+
+static int
+parse_simdjson(uint8_t *p, size_t n)
+{
+    return simdjson_parse((const char *) p, n);
+}
+
+
+static int
+parse_jansson(uint8_t *p, size_t n)
+{
+    json_t  *value;
+
+    value = json_loadb((const char *) p, n, JSON_ALLOW_NUL, NULL);
+
+    if (value == NULL) {
+        return 1;
+    }
+
+    json_decref(value);
+
+    return 0;
+}
+
+
+static parser_t  parsers[] = {
+    { "scan", parse_whole, TURN_BYTES, NGX_HTTP_LLM_CAPTURE_SCAN_AVX2 },
+    { "simdjson", parse_simdjson, TURN_BYTES, -1 },
+    { "scan in pieces", parse_pieces, TURN_BYTES,
+      NGX_HTTP_LLM_CAPTURE_SCAN_AVX2 },
+    { "scan, SSE2", parse_whole, TURN_BYTES, 1 },
+    { "scan, portable", parse_whole, TURN_BYTES, 0 },
+    { "jansson", parse_jansson, SLOW_BYTES, -1 }
+};
+
+#define PARSERS  (sizeof(parsers) / sizeof(parsers[0]))
+
+
+/* of this thread alone, so that what else runs here does not count */
+
+static double
+now(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+
+    return (double) ts.tv_sec * 1e9 + (double) ts.tv_nsec;
+}
+
+
+/* GB/s, or -1: refused */
+
+static double
+turn(parser_t *q, const uint8_t *body, size_t n, uint8_t *arena)
+{
+    int     bad;
+    size_t  i, copies, step, done;
+    double  start, spent;
+
+    step = n + GAP;
+    copies = ARENA / step ? ARENA / step : 1;
+    spent = 0;
+    bad = 0;
+
+    for (done = 0; done < q->bytes; done += copies * n) {
+        for (i = 0; i < copies; i++) {
+            memcpy(arena + i * step, body, n);
+        }
+
+        start = now();
+
+        for (i = 0; i < copies; i++) {
+            bad |= q->parse(arena + i * step, n);
+        }
+
+        spent += now() - start;
+    }
+
+    return bad ? -1 : (double) done / spent;
+}
+
+
+static uint8_t *
+load(const char *name, size_t *n)
 {
     long      size;
     FILE     *f;
     uint8_t  *p;
-    unsigned  kernel;
 
     f = fopen(name, "rb");
 
     if (f == NULL || fseek(f, 0, SEEK_END) != 0 || (size = ftell(f)) <= 0) {
         perror(name);
-        return 1;
+        exit(2);
     }
 
     rewind(f);
-    p = malloc((size_t) size);
+    *n = (size_t) size;
+    p = malloc(*n);
 
-    if (p == NULL || fread(p, 1, (size_t) size, f) != (size_t) size) {
+    if (p == NULL || fread(p, 1, *n, f) != *n) {
         perror(name);
-        return 1;
+        exit(2);
     }
 
     fclose(f);
 
-    printf("%s: %ld bytes, verdict %u\n", name, size,
-           scan(p, (size_t) size, (size_t) size));
+    return p;
+}
 
-    for (kernel = 0; kernel <= NGX_HTTP_LLM_CAPTURE_SCAN_AVX2; kernel++) {
-        if (ngx_http_llm_capture_scan_kernel_use(kernel) == kernel) {
-            printf("    %-8s  whole %6.2f GB/s  pieces %6.2f GB/s\n",
-                   names[kernel], measure(p, (size_t) size, (size_t) size),
-                   measure(p, (size_t) size, PIECE));
+
+static void
+file(const char *name, unsigned rounds)
+{
+    size_t    n;
+    double   *speed;
+    uint8_t  *body, *arena;
+    unsigned  r, i;
+
+    body = load(name, &n);
+    arena = calloc(1, ARENA + n + 2 * GAP);
+    speed = calloc(PARSERS * rounds, sizeof(double));
+
+    for (r = 0; r < rounds; r++) {
+        for (i = 0; i < PARSERS; i++) {
+            if (parsers[i].kernel >= 0) {
+                (void) ngx_http_llm_capture_scan_kernel_use(
+                                               (unsigned) parsers[i].kernel);
+            }
+
+            speed[i * rounds + r] = turn(&parsers[i], body, n, arena);
         }
     }
 
-    free(p);
+    for (i = 0; i < PARSERS; i++) {
+        printf("{\"file\":\"%s\",\"bytes\":%zu,\"parser\":\"%s\",\"speed\":[",
+               name, n, parsers[i].name);
 
-    return 0;
+        for (r = 0; r < rounds; r++) {
+            printf("%s%.3f", r ? "," : "", speed[i * rounds + r]);
+        }
+
+        printf("]}\n");
+    }
+
+    free(body);
+    free(arena);
+    free(speed);
 }
 
 
 int
 main(int argc, char **argv)
 {
-    int  i, rc;
+    int  i;
 
-    for (rc = 0, i = 1; i < argc; i++) {
-        rc |= file(argv[i]);
+    if (argc < 3 || atoi(argv[1]) < 1) {
+        fprintf(stderr, "usage: scan ROUNDS FILE...\n");
+        return 2;
     }
 
-    return rc;
+    if (simdjson_padding() > GAP) {
+        fprintf(stderr, "simdjson wants more padding\n");
+        return 2;
+    }
+
+    printf("{\"simdjson\":\"%s\",\"scan\":%u}\n", simdjson_kernel(),
+           ngx_http_llm_capture_scan_kernel_use(
+                                           NGX_HTTP_LLM_CAPTURE_SCAN_AVX2));
+
+    for (i = 2; i < argc; i++) {
+        file(argv[i], (unsigned) atoi(argv[1]));
+    }
+
+    return 0;
 }

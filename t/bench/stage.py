@@ -133,6 +133,14 @@ class Proxy(Nginx):
     def file(self, name):
         return os.path.join(self.dir, 'capture', name)
 
+    def files(self):
+        return glob.glob(self.dir + '/capture/*.jsonl')
+
+    def counters_all(self):
+        """What was last logged, for each path."""
+        names = {m[0] for m in self.LINE.findall(self.log())}
+        return [self.counters(name) for name in sorted(names)]
+
     def close(self):
         """Stops it; its counters stay to be read."""
         if self.master is not None:

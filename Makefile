@@ -4,7 +4,8 @@
 # make test            t/*.t (installs what it needs)
 # make check           the long half: t/check/*.t and t/faults/*.t (30 minutes)
 # make check-long      the fault matrix with its long rows, into docs/
-# make bench           what capture costs, as ratios in one run (10 minutes)
+# make bench           what capture costs, into docs/ (20 minutes;
+#                      with LLM_CAPTURE_BENCH=short a try of 3)
 # make install         the module into nginx's modules directory
 # make clean
 #
@@ -50,6 +51,10 @@ endif
 DEMO_PACKAGES  := nginx python3
 TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
                   openssl
+
+BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
+                  libnginx-mod-http-lua libnginx-mod-http-js valgrind \
+                  golang-go libpcap-dev
 
 CHECK_PACKAGES := clang musl-tools valgrind
 
@@ -177,12 +182,14 @@ build/demo/check: t/demo/check.c $(wildcard src/*_scan*.[ch] src/*_number.[ch])
 	@$(CC) -std=gnu11 -O2 -Wall -Wextra -Isrc -o $@ $(filter %.c,$^)
 
 
-# pairs and ratios; nothing passes or fails by time
+# one run, written to docs/performance.md; nothing passes or fails by time
 bench:
-	$(DEPS) $(BUILD_PACKAGES) nginx python3 wrk valgrind
+	$(DEPS) $(sort $(BUILD_PACKAGES) $(BENCH_PACKAGES))
 	@$(MAKE) --no-print-directory all
-	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/bench/cpu.py
-	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/bench/instructions.py
+	@$(MAKE) --no-print-directory -s -f t/bench/tools.mk all goreplay
+	@export LLM_CAPTURE_NGINX='$(NGINX)'; rc=0; \
+	    $(PYTHON) t/bench/run.py || rc=1; $(PYTHON) t/bench/report.py; \
+	    exit $$rc
 
 
 MODULES_PATH = $(shell $(NGINX) -V 2>&1 \

@@ -71,10 +71,10 @@ def count(up, variant, body, requests):
 
 
 def run():
-    n = stage.quick(500, 100)
+    n = stage.quick(1000, 100)
     rows = []
     with stage.back() as up:
-        for size in stage.quick((1024, 4096, 65536), (4096,)):
+        for size in stage.quick((4096, 65536), (4096,)):
             body = bodies.chat(size)
             off = None
             for name in VARIANTS:

@@ -11,6 +11,7 @@ Loopback alone; each loop ends by itself.
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -39,6 +40,9 @@ def main():
     subprocess.run(['make', '-s', '-f', 't/bench/tools.mk', 'all'],
                    cwd=stage.TOP, check=True)
     failed = []
+    for name in names:                    # nothing stays of an earlier run
+        if os.path.exists(f'{stage.BUILD}/{name}.json'):
+            os.unlink(f'{stage.BUILD}/{name}.json')
     for name in names:
         started = time.monotonic()
         stage.rest()

@@ -54,7 +54,7 @@ TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
 
 BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   libnginx-mod-http-lua libnginx-mod-http-js valgrind \
-                  golang-go libpcap-dev
+                  golang-go libpcap-dev linux-perf
 
 CHECK_PACKAGES := clang musl-tools valgrind
 

@@ -45,25 +45,24 @@ def run():
     with Set(['off', 'on']) as servers:
         for size in stage.quick(bodies.SIZES, (4096, 65536)):
             body = bodies.chat(size)
-            more, off, bare, read, ratio = [], [], [], [], []
+            more, off, bare, read = [], [], [], []
             w = 1 << 20
             for i in range(stage.quick(9, 2)):
                 turns = cost.rounds(servers, ['on'], body, 1,
                                     stage.quick(.4, .15))
-                on = turns['on'][0]
-                around = (on['before']['worker'] + on['after']['worker']) / 2
+                for on in turns['on']:
+                    around = (on['before']['worker']
+                              + on['after']['worker']) / 2
+                    more.append((on['worker'] - around) / 1000)
+                    off.append(around / 1000)
                 w = window(size, on['per_second'])
-                more.append((on['worker'] - around) / 1000)
-                off.append(around / 1000)
                 bare.append(memcpy(size, w))
                 read.append(memcpy(size, w, True)
                             if len(stage.CPUS) > 1 else bare[-1])
-                ratio.append(more[-1] - (bare[-1] * 1.15 + .7))
             row = {'size': size, 'window': w, 'off_us': stage.spread(off),
                    'more_us': stage.spread(more),
                    'memcpy_us': stage.spread(bare),
-                   'read_us': stage.spread(read),
-                   'over_us': stage.spread(ratio)}
+                   'read_us': stage.spread(read)}
             row['allowed_us'] = statistics.median(bare) * 1.15 + .7
             rows.append(row)
             stage.say(f"extra: {bodies.NAMES[size]:>6} "

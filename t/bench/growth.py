@@ -4,13 +4,12 @@ Workers, locations, open destinations, uploads in flight: at each point pairs
 of turns, everything recorded against the same with capture off.
 """
 
+import json
 import statistics
 import subprocess
-import json
 
 import bodies
 import stage
-from procs import wait_for
 from variants import lines_of
 
 HTTP = """
@@ -48,19 +47,6 @@ def server(what, n):
     return places(1)
 
 
-def settle(p):
-    """Until the helper rests: its time stands still."""
-    last, quiet = -1, 0
-
-    def still():
-        nonlocal last, quiet
-        now = stage.cpu(p.helpers())
-        quiet = quiet + 1 if now == last else 0
-        last = now
-        return quiet > 4
-    wait_for(still, 'the helper to rest', 60, step=.02)
-
-
 class Held:
     """A load that first begins uploads and leaves them open."""
 
@@ -96,7 +82,7 @@ def turn(p, name, what, n, body, seconds):
     if what == 'uploads':
         held = Held(p, uri, body, seconds, n)
         held.line()
-        rest(p)
+        stage.quiet(p.children)        # until all is read
     before = stage.cpu(p.workers()), stage.cpu(p.helpers())
     if held:
         held.go()
@@ -106,30 +92,18 @@ def turn(p, name, what, n, body, seconds):
                           uris=n if what in ('locations', 'destinations')
                           else 1)
     worker = stage.cpu(p.workers()) - before[0]
-    settle(p)
+    stage.quiet(p.helpers)
     count = done['requests']
     done['us'] = worker / count / 1000
     done['helper_us'] = (stage.cpu(p.helpers()) - before[1]) / count / 1000
     if held:
         done['errors'] += held.end()
         count += n
-        settle(p)
+        stage.quiet(p.helpers)
     if done['errors']:
         raise RuntimeError(f'{what} {n}: {done["errors"]} errors')
     done['sent'] = count
     return done
-
-
-def rest(p):
-    """Until the workers have read what was sent."""
-    last = -1
-
-    def still():
-        nonlocal last
-        now = stage.cpu(p.workers() + p.helpers())
-        same, last = now == last, now
-        return same
-    wait_for(still, 'the workers to rest', 60, step=.1)
 
 
 def point(up, what, n):

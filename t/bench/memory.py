@@ -10,7 +10,6 @@ import time
 
 import bodies
 import stage
-from procs import wait_for
 from variants import EVERY, OURS, place
 
 SILENT = 12                     # pages are given back in steps of 10 s
@@ -46,19 +45,6 @@ def proxy(up, queue):
                        server=place('on', EVERY), prefix=stage.BUILD)
 
 
-def settle(p):
-    """Until what is queued is written: the helper's time stands still."""
-    last = [0]
-
-    def still():
-        time.sleep(.3)
-        now = stage.cpu(p.helpers())
-        same = now == last[0]
-        last[0] = now
-        return same
-    wait_for(still, 'the helper to rest', 120)
-
-
 def clear(p):
     if os.path.exists(p.file('on.jsonl')):
         os.truncate(p.file('on.jsonl'), 0)
@@ -78,7 +64,7 @@ def watch(p, seconds, series, mark):
 
 def trickle(p, table, series):
     """Some requests a second; the seconds until it is as at rest, or None."""
-    limit = stage.quick(45, 30)
+    limit = stage.quick(30, 25)
     _, command = stage.load_command(p.port, '/on/x', bodies.chat(4096), limit,
                                     rate=5)
     load = subprocess.Popen(command, stdin=subprocess.DEVNULL,
@@ -91,7 +77,7 @@ def trickle(p, table, series):
             back = row['at'] - start
             load.terminate()
     load.wait()
-    settle(p)
+    stage.quiet(p.helpers)
     return back
 
 
@@ -102,11 +88,11 @@ def stall(up):
     with proxy(up, '256m') as p:
         # one worker has one of 16 rings
         stage.load(p.port, '/on/x', bodies.chat(4096), .5, rate=100)
-        settle(p)
+        stage.quiet(p.helpers)
         table['rest'] = watch(p, 2, series, 'rest')
         stage.load(p.port, '/on/x', body, 2, rate=500)
         table['load'] = watch(p, 0, series, 'load')
-        settle(p)
+        stage.quiet(p.helpers)
         clear(p)
         helper = p.helper()
         p.signal('STOP', helper)
@@ -115,7 +101,7 @@ def stall(up):
             table['stall'] = watch(p, hold, series, 'stall')
         finally:
             p.signal('CONT', helper)
-        settle(p)
+        stage.quiet(p.helpers)
         table['drained'] = watch(p, 0, series, 'drained')
         # no request at all, then few
         table['silent'] = watch(p, SILENT, series, 'silent')
@@ -139,7 +125,7 @@ def ceiling(up):
         before = look(p)
         stage.load(p.port, '/on/x', bodies.chat(4096), stage.quick(15, 3),
                    rate=100)
-        settle(p)
+        stage.quiet(p.helpers)
         after = look(p)
     return {'before': before, 'after': after, 'shared': after['shared'],
             'more': after['total'] - before['total']}
@@ -148,7 +134,7 @@ def ceiling(up):
 def idle(up):
     with proxy(up, '256m') as p:
         stage.load(p.port, '/on/x', bodies.chat(4096), .5, rate=100)
-        settle(p)
+        stage.quiet(p.helpers)
         # a keep-alive connection to the upstream may still be closed once
         seconds = stage.quick(15, 4)
         time.sleep(1)

@@ -13,7 +13,7 @@ matplotlib.rcParams.update({
 import matplotlib.pyplot as plt                              # noqa: E402
 
 from bodies import NAMES                                     # noqa: E402
-from variants import TEXT                                    # noqa: E402
+from variants import KIND, TEXT                                   # noqa: E402
 
 
 def plain(name):
@@ -24,18 +24,21 @@ def cost(r):
     """The worker's time against off, by size."""
     sizes = {int(n): v for n, v in r['plans'][0]['sizes'].items()}
     names = [n for n in next(iter(sizes.values())) if n != 'off']
-    figure, axes = plt.subplots(figsize=(7.5, 4.5))
-    for name in names:
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    marks = iter('ovs^D' * 3)
+    for i, name in enumerate(names):
         bad = any(v[name]['why'] for v in sizes.values())
-        ours = name in ('on',)
+        peer = KIND[name] in ('plain', 'script')
         axes.plot([NAMES[n] for n in sizes],
                   [v[name]['ratio']['median'] for v in sizes.values()],
-                  'o-' if not bad else 'x--', lw=2.5 if ours else 1,
+                  marker=next(marks), color=f'C{i % 10}',
+                  ls=':' if bad else '--' if peer else '-',
+                  lw=3 if name == 'on' else 1,
                   label=plain(name) + (' (lost records)' if bad else ''))
     axes.set_yscale('log', base=2)
     axes.set_ylabel("worker's time / off")
     axes.yaxis.set_major_formatter('{x:g}')
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1.02, 1))
     return figure
 
 
@@ -64,7 +67,7 @@ def memory(r):
               [x['shared'] / 1024 for x in series], label='of it shared')
     last = None
     for x in series:
-        if x['phase'] != last:
+        if x['phase'] not in (last, 'drained'):
             last = x['phase']
             axes.axvline(x['at'], color='grey', lw=.6)
             axes.annotate(last, (x['at'], 1), xycoords=('data',
@@ -108,7 +111,8 @@ def growth(r):
                          [v['max'] - v['median'] for v in s]],
                         fmt='o-', capsize=2, label=label)
         ax.set_xscale('log')
-        ax.set_ylim(bottom=0)
+        ax.set_xticks([x['n'] for x in rows], [x['n'] for x in rows])
+        ax.minorticks_off()
         ax.set_title(what)
     axes[0][0].set_ylabel('us a request')
     axes[0][0].legend(fontsize=7)

@@ -12,13 +12,14 @@ import os
 import re
 import sys
 
+import run
 import stage
 import tables
 
 
 def load():
     results = {}
-    for name in tables.goals.PARTS:
+    for name in run.PARTS:
         path = f'{stage.BUILD}/{name}.json'
         if os.path.exists(path):
             with open(path) as f:

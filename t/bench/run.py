@@ -27,6 +27,7 @@ PARTS = {
     'extra': "the worker's extra time against a bare memcpy",
     'helper': 'the drain alone against a plain writev',
     'parse': 'the strict scan against parsers of JSON',
+    'hot': 'where the time goes, by perf',
     'growth': 'cost over workers, locations, destinations, uploads',
 }
 

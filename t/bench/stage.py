@@ -34,7 +34,20 @@ sys.excepthook = sys.__excepthook__
 BUILD = os.path.join(TOP, 'build/bench')
 HERE = os.path.join(TOP, 't/bench')
 SHORT = os.environ.get('LLM_CAPTURE_BENCH') == 'short'
-MEMORY = '/dev/shm' if os.access('/dev/shm', os.W_OK) else None
+ROOM = 4 << 30                  # bytes that a turn may leave behind
+
+
+def memory_directory():
+    """/dev/shm, or None where it is too small, as in many containers."""
+    try:
+        fs = os.statvfs('/dev/shm')
+    except OSError:
+        return None
+    enough = fs.f_bavail * fs.f_frsize >= ROOM
+    return '/dev/shm' if enough and os.access('/dev/shm', os.W_OK) else None
+
+
+MEMORY = memory_directory()
 
 CPUS = sorted(os.sched_getaffinity(0))
 REST = CPUS[:-1] or CPUS
@@ -173,6 +186,19 @@ def cpu(pids):
             with open(path) as f:
                 total += int(f.read().split()[0])
     return total
+
+
+def quiet(pids, looks=4, step=.02):
+    """Waits until these have done nothing over some looks."""
+    last, same = -1, 0
+
+    def still():
+        nonlocal last, same
+        now = cpu(pids())
+        same = same + 1 if now == last else 0
+        last = now
+        return same >= looks
+    wait_for(still, 'processes to rest', 120, step=step)
 
 
 def switches(pid):

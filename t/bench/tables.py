@@ -177,6 +177,18 @@ def parse(r):
     return text
 
 
+def hot(r):
+    """What of the module, of copying and of the kernel's top stands out."""
+    if r['missing']:
+        return r['missing']
+    rows = []
+    for x in r['rows']:
+        rows.append((NAMES[x['size']], TEXT[x['variant']], x['process'],
+                     ', '.join(f'`{symbol}` {share:.0f} %'
+                               for share, _, symbol in x['top'][:8])))
+    return table(('body', 'variant', 'process', 'top of the profile'), rows)
+
+
 def growth(r):
     return table(('of what', 'how many', 'off, us', 'more, us', 'on / off',
                   'helper, us a record', 'records'), [
@@ -192,4 +204,5 @@ TABLES = {'cost': ('cost', cost), 'absolute': ('cost', absolute),
           'extra': ('extra', extra), 'latency': ('latency', latency),
           'lag': ('lag', lag), 'memory': ('memory', memory),
           'idle': ('memory', idle), 'helper': ('helper', helper),
-          'parse': ('parse', parse), 'growth': ('growth', growth)}
+          'parse': ('parse', parse), 'growth': ('growth', growth),
+          'hot': ('hot', hot)}

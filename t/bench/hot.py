@@ -1,0 +1,64 @@
+"""Where the time goes: perf's samples of the worker and of the helper."""
+
+import re
+import subprocess
+
+import bodies
+import stage
+from variants import Set
+
+LINE = re.compile(r'^\s*([\d.]+)%\s+(\S+)\s+\[(.)\]\s+(\S.*?)\s*$')
+LIMIT = 1.0                         # percent; what is less is not listed
+
+
+def record(pids, path, load):
+    """Runs the load under perf."""
+    perf = subprocess.Popen(
+        ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '4000', '-o', path,
+         '-p', ','.join(map(str, pids))], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        preexec_fn=stage.rest)
+    try:
+        load()
+    finally:
+        perf.terminate()
+        perf.wait(60)
+
+
+def report(path, pid):
+    done = subprocess.run(
+        ['perf', 'report', '-i', path, '--stdio', '--pid', str(pid),
+         '--sort', 'dso,symbol', '-g', 'none', '--percent-limit', str(LIMIT),
+         '--percentage', 'relative'],
+        capture_output=True, text=True, timeout=120)
+    rows = []
+    for line in done.stdout.splitlines():
+        m = LINE.match(line)
+        if m:
+            where = 'kernel' if m[3] == 'k' else m[2]
+            rows.append((float(m[1]), where, re.split(r'\s{2,}', m[4])[0]))
+    return rows
+
+
+def run():
+    if not stage.first_line(['perf', '--version']):
+        return {'rows': [], 'missing': 'perf is not here'}
+    rows = []
+    with Set(['off', 'on']) as servers:
+        p = servers.proxy['ours']
+        for size in stage.quick((4096, 65536, 1048576), (65536,)):
+            body = bodies.chat(size)
+            for name in ('off', 'on'):
+                path = f'{stage.BUILD}/perf.data'
+                pids = p.workers() + (p.helpers() if name == 'on' else [])
+                record(pids, path, lambda: servers.turn(
+                    name, body, stage.quick(3, 1)))
+                for pid in pids:
+                    rows.append({'size': size, 'variant': name, 'process':
+                                 'worker' if pid in p.workers() else 'helper',
+                                 'top': report(path, pid)})
+    for row in rows:
+        stage.say(f"hot: {bodies.NAMES[row['size']]} {row['variant']}, "
+                  f"{row['process']}: " + ', '.join(
+                      f'{s} {n:.0f} %' for n, _, s in row['top'][:6]))
+    return {'rows': rows, 'missing': ''}

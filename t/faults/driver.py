@@ -52,6 +52,8 @@ LONG = bool(os.environ.get('LLM_CAPTURE_LONG'))
 ONLY = os.environ.get('LLM_CAPTURE_ROWS', '')
 RESULTS = os.path.join(TOP, 'build/faults')
 
+sys.setswitchinterval(0.0005)           # for clients that send byte by byte
+
 CONTAINER = ('unshare', '-p', '-f', '--mount-proc', '--kill-child')
 
 BUFFERED, UNBUFFERED = 'buffered', 'unbuffered'
@@ -79,6 +81,9 @@ http {
         listen 127.0.0.1:%%PORT%% backlog=4096;
         location / {
             proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        }
+        location /early {
+            return 200 "early\\n";
         }
     }
     server {
@@ -184,27 +189,40 @@ class Stage(Lives):
         self.load.more(2 * SHAPES)
         return self.load
 
-    def hold(self):
+    def hold(self, part=0.5, length=None, more=0, chunked=False, path=PATH,
+             wait=True):
         """An upload that a worker has begun to read; let_go() or cut() it.
 
         Half of the body comes with the head, in one piece: what nginx reads
         later it shows to nobody before there is more of it.
+
+        part    of the body that comes so, 0 to 1
+        length  of the body
+        more    bytes that are announced and will not come
+        wait    until the worker has worked on it, or by handled() of several
         """
         c = Connection(self.port)
         c.n = self.ledger.next()
-        data = body(c.n)
-        c.rest = data[len(data) // 2:]
+        data = body(c.n, length)
+        at = int(len(data) * part)
+        c.rest = data[at:]
         c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-        c.head(PATH, len(data), {'X-N': f'{c.n:08d}',
-                                 'Expect': '100-continue'})
-        c.send(data[:len(data) // 2])
+        c.head(path, None if chunked else len(data) + more,
+               numbered(c.n, {'Expect': '100-continue'}))
+        if at:
+            (c.chunk if chunked else c.send)(data[:at])
         c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        if c.file.readline().split()[1] != b'100':
-            raise RuntimeError('no 100 Continue')
-        c.file.readline()
+        if wait:
+            self.handled([c])
+        return c
+
+    def handled(self, connections):
+        for c in connections:
+            if c.file.readline().split()[1] != b'100':
+                raise RuntimeError('no 100 Continue')
+            c.file.readline()
         for pid in self.workers():
             wait_for(lambda: state(pid) in ('S', ''), 'it to be handled')
-        return c
 
     def let_go(self, c):
         c.send(c.rest)

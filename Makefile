@@ -50,13 +50,18 @@ endif
 
 DEMO_PACKAGES  := nginx python3
 TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
-                  openssl
+                  openssl strace
 
 BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   libnginx-mod-http-lua libnginx-mod-http-js valgrind \
                   golang-go libpcap-dev linux-perf
 
-CHECK_PACKAGES := clang musl-tools valgrind
+CHECK_PACKAGES := clang musl-tools valgrind logrotate
+
+ifeq ($(NGINX_SRC),/usr/share/nginx/src)
+CHECK_PACKAGES += libnginx-mod-http-lua libnginx-mod-http-js \
+                  libnginx-mod-http-modsecurity
+endif
 
 DEPS = @! command -v dpkg-query > /dev/null || misc/deps.sh
 

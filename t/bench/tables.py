@@ -54,11 +54,11 @@ def cost_rows(plan):
     """A row per variant: its ratio by size."""
     for name in next(iter(plan['sizes'].values())):
         row, why = [TEXT[name]], []
-        for rows in plan['sizes'].values():
+        for n, rows in plan['sizes'].items():
             r = rows[name]
             row.append(span(r['ratio']) if not r['why']
                        else f"~~{r['ratio']['median']:.2f}~~")
-            why += r['why']
+            why += [f'{NAMES[int(n)]}: {text}' for text in r['why'][:1]]
         none = '-' if name in NOTHING - {'full'} else \
             'not looked at' if name == 'mirror' else 'whole'
         row.append('; '.join(dict.fromkeys(why)) or none)

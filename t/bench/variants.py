@@ -115,13 +115,18 @@ TEXT = {
 
 
 class Goreplay:
-    """gor on the loopback interface, as a user would start it beside."""
+    """gor on the loopback interface, as a user would start it beside.
+
+    With more room for packets than it takes by itself: it loses less then.
+    What it holds for more packets comes out after its two seconds.
+    """
 
     def __init__(self, port, path):
         self.path = path
         self.process = subprocess.Popen(
             [stage.BUILD + '/goreplay', '--input-raw', f'127.0.0.1:{port}',
-             '--output-file', path, '--output-file-append',
+             '--input-raw-buffer-size', str(64 << 20),
+             '--copy-buffer-size', '16mb', '--output-file', path, '--output-file-append',
              '--output-file-flush-interval', '100ms',
              '--output-file-queue-limit', '0', '--output-file-size-limit',
              '8gb'],
@@ -273,13 +278,14 @@ class Set:
             p.signal('USR1')
         want = 0 if name in DROPS else n * size
         last, quiet = -1, 0
+        patience = 150 if name == 'goreplay' else 20
 
         def still():
             nonlocal last, quiet
             now = os.path.getsize(path) if os.path.exists(path) else 0
             quiet = quiet + 1 if now == last else 0
             last = now
-            return quiet >= (2 if want and now >= want else 20)
+            return quiet >= (2 if want and now >= want else patience)
         wait_for(still, f'{name} to write', 60, step=.02)
 
     def judge(self, name, path, body, done):

@@ -452,10 +452,14 @@ slow_row('disk: slow', '100 KB/s', 3, Disk,
 
 # others
 
-@row('file: two instances of nginx', 'with 20 times renamed and USR1')
+@row('file: two instances of nginx', '20 times renamed and USR1; writes of '
+     '2000 bytes at most', prepare=Disk)
 def two(s):
+    """Each write alone would be whole: only their lock keeps lines so."""
     path = file(s)
     with s.another() as other:
+        for each in (s, other):
+            each.disk.set(most=2000)
         other.helper()
         load = other.start_load()
         for n in range(20):
@@ -468,6 +472,8 @@ def two(s):
         is_(private(path), [], 'private')
         load.stop()
         s.load.stop()
+        for each in (s, other):
+            each.disk.set()
         s.wait_drained()
         other.quit()
         s.add(other)

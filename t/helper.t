@@ -194,7 +194,8 @@ with case('a crash loop'), Life(allow=KILLED) as ng:
         ng.signal('KILL', last)
     took = time.monotonic() - begun
     starts = ng.log().count('start llm capture helper process')
-    ok(starts <= took + 2, 'it is started once a second at most',
+    # one before, one after more than a second, one that still waits
+    ok(starts <= took + 3, 'it is started once a second at most',
        f'{starts} starts in {took:.2f} s')
     ng.new_helper(last)
     ng.push(20)

@@ -122,7 +122,8 @@ def helper_crash_loop(s):
         s.signal('KILL', last)
     took = time.monotonic() - begun
     starts = s.log().count('start llm capture helper process')
-    ok(starts <= took + 2, 'it is started once a second at most',
+    # one before, one after more than a second, one that still waits
+    ok(starts <= took + 3, 'it is started once a second at most',
        f'{starts} starts in {took:.2f} s')
     s.new_helper(last)
     s.load.more(50)

@@ -14,14 +14,14 @@ FULL = ['on', 'sampled', 'sampled_out', 'unmatched', 'too_large', 'full',
         'slow', 'none', 'access_log', 'lua', 'njs', 'mirror', 'goreplay']
 FEW = ['on', 'unmatched', 'access_log', 'lua', 'mirror']
 
-SLOW_ROUNDS = 3                 # of GoReplay, which needs seconds to end
+SLOW_ROUNDS = 2                 # of GoReplay, which needs seconds to end
 
 # protocol, workers, sizes, variants, rounds (full, short)
 PLANS = [
     ('HTTP/1.1', 1, bodies.SIZES, FULL, (5, 1)),
-    ('HTTP/2', 1, bodies.SIZES, FEW, (4, 1)),
-    ('HTTP/1.1', 2, (4096, 65536, 1048576), FEW, (4, 1)),
-    ('HTTP/2', 2, (4096, 65536, 1048576), FEW, (4, 1)),
+    ('HTTP/2', 1, bodies.SIZES, FEW, (3, 1)),
+    ('HTTP/1.1', 2, (4096, 65536, 1048576), FEW, (3, 1)),
+    ('HTTP/2', 2, (4096, 65536, 1048576), FEW, (3, 1)),
 ]
 
 
@@ -93,7 +93,7 @@ def summary(name, turns, size):
 
 
 def run():
-    seconds = stage.quick(.4, .15)
+    seconds = stage.quick(.35, .15)
     plans = []
     for protocol, workers, sizes, names, count in PLANS:
         if stage.SHORT:

@@ -47,9 +47,9 @@ def run():
             body = bodies.chat(size)
             more, off, bare, read = [], [], [], []
             w = 1 << 20
-            for i in range(stage.quick(9, 2)):
+            for i in range(stage.quick(6, 2)):
                 turns = cost.rounds(servers, ['on'], body, 1,
-                                    stage.quick(.4, .15))
+                                    stage.quick(.35, .15))
                 for on in turns['on']:
                     around = (on['before']['worker']
                               + on['after']['worker']) / 2

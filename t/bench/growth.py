@@ -109,7 +109,7 @@ def turn(p, name, what, n, body, seconds):
 def point(up, what, n):
     body = bodies.chat(SIZE)
     seconds = stage.quick(.4, .15)
-    rounds = stage.quick(5, 1)
+    rounds = stage.quick(4, 2)
     with stage.Proxy(up, workers=n if what == 'workers' else 1, http=HTTP,
                      server=server(what, n), pin=what != 'workers',
                      main='worker_rlimit_nofile 16384;') as p:

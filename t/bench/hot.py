@@ -1,5 +1,6 @@
 """Where the time goes: perf's samples of the worker and of the helper."""
 
+import os
 import re
 import subprocess
 
@@ -57,6 +58,7 @@ def run():
                     rows.append({'size': size, 'variant': name, 'process':
                                  'worker' if pid in p.workers() else 'helper',
                                  'top': report(path, pid)})
+                os.unlink(path)
     for row in rows:
         stage.say(f"hot: {bodies.NAMES[row['size']]} {row['variant']}, "
                   f"{row['process']}: " + ', '.join(

@@ -1,4 +1,4 @@
-"""Instructions of a request in the worker's own code: the figure without noise.
+"""Instructions of a request in the worker's own code: a figure without noise.
 
 An nginx under valgrind's callgrind, once with N requests and once with 2N: the
 difference is what N requests cost (the kernel's part is not seen).  A copy of
@@ -71,7 +71,7 @@ def count(up, variant, body, requests):
 
 
 def run():
-    n = stage.quick(1000, 100)
+    n = stage.quick(600, 100)
     rows = []
     with stage.back() as up:
         for size in stage.quick((4096, 65536), (4096,)):

@@ -34,14 +34,14 @@ def summary(turns):
 
 
 def run():
-    seconds = stage.quick(1.2, .4)
+    seconds = stage.quick(1, .4)
     rows = []
     for h2 in (False, True):
         with Set(['off', *NAMES]) as servers:
             for size in stage.quick((4096, 65536), (4096,)):
                 body = bodies.chat(size)
                 rate = saturation(servers, body, h2) / 2
-                turns = cost.rounds(servers, NAMES, body, stage.quick(4, 1),
+                turns = cost.rounds(servers, NAMES, body, stage.quick(3, 1),
                                     seconds, h2=h2, rate=rate,
                                     connections=CONNECTIONS)
                 row = {'protocol': 'HTTP/2' if h2 else 'HTTP/1.1',

@@ -9,8 +9,6 @@ import glob
 import json
 import os
 import platform
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -21,10 +19,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 '../lib'))
 
 import llmcapture                                           # noqa: E402
-from llmcapture import MODULE, ROOT, TOP, Nginx, user_line   # noqa: E402
-from procs import free_port, processes, wait_for             # noqa: E402
+from llmcapture import MODULE, TOP, Nginx                     # noqa: E402
+from procs import free_port, wait_for                        # noqa: E402
 
-import bodies                                                # noqa: E402
 import tap                                                   # noqa: E402
 
 # no test: nothing to be counted at the end

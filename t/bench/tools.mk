@@ -1,5 +1,6 @@
 # The programs of the bench: make -f t/bench/tools.mk, from the top.
-# GoReplay comes from the Go proxy by the go command; without it its rows say so.
+# GoReplay comes from the Go proxy by the go command; without it its rows say
+# so.
 
 PURE  := $(shell sh misc/sources.sh pure)
 SRCS  := $(PURE:%=src/ngx_http_llm_capture_%.c)

@@ -9,15 +9,18 @@ Each has a location; those of a kind share an nginx:
     script  lua and njs
 """
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
 
+import bodies
 import check
 import stage
+from llmcapture import NGINX, ROOT
 from procs import wait_for
 
+DEBIAN = '/usr/sbin/nginx'
 EVERY = 'llm_capture on; llm_capture_endpoint_pattern ^/;'
 
 # too large: by Content-Length
@@ -103,6 +106,8 @@ KIND = {**dict.fromkeys(('off', *OUR_OWN), 'ours'), 'full': 'full',
                                          'goreplay'), 'plain'),
         'lua': 'script', 'njs': 'script'}
 
+OUR_KINDS = {'ours', 'full', 'slow'}
+
 TEXT = {
     'off': 'capture off', 'on': '**all recorded**',
     'sampled': 'one of ten recorded', 'sampled_out': 'sampled out',
@@ -126,10 +131,10 @@ class Goreplay:
         self.process = subprocess.Popen(
             [stage.BUILD + '/goreplay', '--input-raw', f'127.0.0.1:{port}',
              '--input-raw-buffer-size', str(64 << 20),
-             '--copy-buffer-size', '16mb', '--output-file', path, '--output-file-append',
+             '--copy-buffer-size', '16mb', '--output-file', path,
+             '--output-file-append', '--output-file-queue-limit', '0',
              '--output-file-flush-interval', '100ms',
-             '--output-file-queue-limit', '0', '--output-file-size-limit',
-             '8gb'],
+             '--output-file-size-limit', '8gb'],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, preexec_fn=stage.rest)
         wait_for(self.listens, 'goreplay to listen', 30)
@@ -161,8 +166,10 @@ def missing(name):
     """Why a variant cannot be had here; '' if it can."""
     if name == 'goreplay' and not os.path.exists(stage.BUILD + '/goreplay'):
         return 'could not be built'
-    if name == 'goreplay' and not stage.ROOT:
+    if name == 'goreplay' and not ROOT:
         return 'needs root'
+    if KIND[name] == 'script' and os.path.realpath(NGINX) != DEBIAN:
+        return "its module is built for Debian's nginx"
     if KIND[name] == 'script' and not os.path.exists(
             '/usr/lib/nginx/modules/ngx_http_lua_module.so'):
         return 'its module is not installed'
@@ -181,52 +188,63 @@ def lines_of(path):
 class Set:
     """The servers of some variants, for one number of workers."""
 
-    def __init__(self, names, workers=1, queue='512m'):
+    def __init__(self, names, workers=1):
         self.names = [n for n in names if not missing(n)]
-        self.workers, self.queue = workers, queue
-        self.proxy, self.stopped = {}, {}
+        self.workers = workers
+        self.proxy, self.stopped = {}, []
         self.seen = dict.fromkeys(self.names, 0)
         self.lines = dict.fromkeys(self.names, 0)
 
     def __enter__(self):
-        self.back = stage.back()
-        try:
-            self.drop = stage.back()
+        with contextlib.ExitStack() as stack:
+            self.back = stack.enter_context(stage.back())
+            self.drop = stack.enter_context(stage.back())
             for kind in sorted({KIND[n] for n in self.names}):
-                self.proxy[kind] = getattr(self, kind)()
-        except BaseException:
-            self.__exit__(*sys.exc_info())
-            raise
+                self.proxy[kind] = stack.enter_context(getattr(self, kind)())
+                if kind == 'full':
+                    stack.callback(self.resume)
+                    self.fill(self.proxy[kind])
+            self.stack = stack.pop_all()
         return self
 
-    def start(self, **words):
+    def __exit__(self, *exc):
+        with self.stack:
+            self.sums = {}
+            self.resume()
+            if not exc[0]:
+                for kind in OUR_KINDS & set(self.proxy):
+                    self.proxy[kind].close()
+                    self.account(kind, self.proxy[kind])
+        return False
+
+    def start(self, queue='512m', **words):
         return stage.Proxy(self.back, workers=self.workers,
-                           pin=self.workers == 1, queue=self.queue,
+                           pin=self.workers == 1, queue=queue,
                            drop=self.drop.port, here=stage.HERE, **words)
 
     def ours(self):
         return self.start(http=OURS, server=OURS_SERVER)
 
     def full(self):
-        self.queue, queue = '64m', self.queue
-        p = self.start(http=OURS, server=place('full', EVERY))
-        self.queue = queue
+        return self.start('64m', http=OURS, server=place('full', EVERY))
+
+    def fill(self, p):
         helper = p.helper()
         p.signal('STOP', helper)
-        self.stopped['full'] = helper
+        self.stopped.append(helper)
         for size in (65536, 1024):      # until nothing fits
-            done = stage.load(p.port, '/full/x', stage.bodies.chat(size), .3)
+            done = stage.load(p.port, '/full/x', bodies.chat(size), .3)
             self.seen['full'] += done['requests']
-        return p
+
+    def resume(self):
+        while self.stopped:
+            os.kill(self.stopped.pop(), signal.SIGCONT)
 
     def slow(self):
-        self.queue, queue = '64m', self.queue
-        p = self.start(http=OURS, server=place('slow', EVERY),
-                       tool=['env', f'LD_PRELOAD={stage.BUILD}/slow.so',
-                             'LLM_CAPTURE_SLOW=100'],
-                       main='env LLM_CAPTURE_SLOW; env LD_PRELOAD;')
-        self.queue = queue
-        return p
+        return self.start('64m', http=OURS, server=place('slow', EVERY),
+                          tool=['env', f'LD_PRELOAD={stage.BUILD}/slow.so',
+                                'LLM_CAPTURE_SLOW=100'],
+                          main='env LLM_CAPTURE_SLOW; env LD_PRELOAD;')
 
     def plain(self):
         return self.start(http=PLAIN_HTTP, server=PLAIN_SERVER, module=False)
@@ -237,15 +255,14 @@ class Set:
 
     def written(self, name):
         p = self.proxy[KIND[name]]
-        return p.file(name + '.jsonl' if p is not self.proxy.get('plain')
-                      and p is not self.proxy.get('script') else name)
+        return p.file(name + '.jsonl' if KIND[name] in OUR_KINDS else name)
 
     def others(self, name):
         """What works for a variant beside the workers."""
         pids = self.proxy[KIND[name]].others()
         if name == 'mirror':
             pids = pids + self.drop.workers()
-        return [p for p in pids if p not in self.stopped.values()]
+        return [p for p in pids if p not in self.stopped]
 
     def turn(self, name, body, seconds, h2=False, **options):
         """One turn: figures of the load, of processor time, of the check."""
@@ -301,19 +318,6 @@ class Set:
         if os.path.exists(path):
             os.truncate(path, 0)
 
-    def __exit__(self, *exc):
-        self.sums = {}
-        for kind, pid in self.stopped.items():
-            os.kill(pid, signal.SIGCONT)
-        for kind, p in self.proxy.items():
-            if not exc[0] and kind in ('ours', 'full', 'slow'):
-                p.close()
-                self.account(kind, p)
-            p.__exit__(*exc)
-        for p in (self.back, getattr(self, 'drop', None)):
-            if p:
-                p.__exit__(*exc)
-
     def account(self, kind, p):
         """The module's own sums against what was sent and found."""
         for name in self.names:
@@ -333,5 +337,3 @@ class Set:
                 if row['recorded'] != found or row['pending']:
                     bad.append(f"recorded {row['recorded']}, found {found}")
             self.sums[name] = '; '.join(bad)
-
-

@@ -3,7 +3,8 @@
 # Copyright (C) the llm-capture authors
 #
 # HTTP/3, where nginx has it: bodies around the buffer's borders, with the
-# length told and not, and a stream that is reset.  Case 15 of the field.
+# length told and not, and a stream that is reset.  Not 0-RTT: nginx has no
+# early data over OpenSSL before 3.5.1, whose QUIC it replaces by its own.
 
 import os
 import subprocess

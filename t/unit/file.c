@@ -584,7 +584,7 @@ test_long_tails(void **state)
 {
     char      *text, *got;
     int        torn;
-    size_t     n, len, kept;
+    size_t     n, len, kept = 0;
     writer_t  *w;
 
     (void) state;

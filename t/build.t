@@ -7,7 +7,6 @@ needs must be on the user's machine.
 
 import glob
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
 import llmcapture                                           # noqa: E402
 from llmcapture import (MODULE, NGINX, TOP, Nginx, Upstream, case,
                         is_, ok, request, skip)             # noqa: E402
+from so import check_so                                     # noqa: E402
 
 SRC = os.environ.get('LLM_CAPTURE_NGINX_SRC') or '/usr/share/nginx/src'
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
@@ -30,29 +30,6 @@ def run(*command, cwd=TOP, env=None):
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           env=dict(os.environ, **outer, **(env or {})))
     return done.returncode, done.stdout
-
-
-def names(path, *options):
-    out = subprocess.run(['nm', '-D', *options, path], text=True, check=True,
-                         stdout=subprocess.PIPE).stdout
-    return {line.split()[-1].split('@')[0] for line in out.splitlines()}
-
-
-def check_so(path, what):
-    is_(names(path, '--defined-only'),
-        {'ngx_modules', 'ngx_module_names', 'ngx_module_order'},
-        f'{what}: shows what nginx asks for, nothing else')
-
-    is_([n for n in names(path, '-u') if n.startswith('ngx_http_llm_capture')
-         or n.startswith(('pcre2_', 'json_')) or n == '__wrap_stdin'], [],
-        f'{what}: no open end of our own')
-
-    text = subprocess.run(['readelf', '-dW', path], text=True, check=True,
-                          stdout=subprocess.PIPE).stdout
-    needs = re.findall(r'\(NEEDED\).*\[(.*?)\]', text)
-    is_([n for n in needs if not re.match(r'libc\.|ld-linux', n)], [],
-        f'{what}: needs only libc')
-    ok('TEXTREL' not in text, f'{what}: no text relocations')
 
 
 def make(src, build, *words):

@@ -56,7 +56,10 @@ BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   libnginx-mod-http-lua libnginx-mod-http-js valgrind \
                   golang-go libpcap-dev linux-perf
 
-CHECK_PACKAGES := clang musl-tools valgrind logrotate
+# Debian's cargo is too old for the index of crates; cargo-web is not
+CHECK_PACKAGES := clang musl-tools valgrind logrotate ccache libssl-dev \
+                  dpkg-dev xz-utils \
+                  $(if $(shell command -v cargo),,cargo-web)
 
 ifeq ($(NGINX_SRC),/usr/share/nginx/src)
 CHECK_PACKAGES += libnginx-mod-http-lua libnginx-mod-http-js \

@@ -9,7 +9,6 @@ for each byte.
 import glob
 import http.client
 import os
-import re
 import signal
 
 import bodies
@@ -29,13 +28,33 @@ def first_child(pid):
     return min(wait_for(kids, 'the children', 60))
 
 
+def parse(path):
+    """All instructions of a profile, and those in the module: its own code,
+    pcre2 in it, and what that compiled at run time (an object of no name)."""
+    names, ours, total, module, call = {}, False, 0, 0, False
+    with open(path) as f:
+        for line in f:
+            if line[0] in '+-*0123456789':
+                if not call:
+                    n = int(line.split()[-1])
+                    total += n
+                    module += n if ours else 0
+                call = False
+            elif line.startswith('ob='):
+                key, _, name = line[3:].strip().partition(' ')
+                name = names.setdefault(key, name)
+                ours = 'llm_capture' in name or name == '???'
+            elif line.startswith('cob='):
+                key, _, name = line[4:].strip().partition(' ')
+                names.setdefault(key, name)
+            elif line.startswith('calls='):
+                call = True
+    return total, module
+
+
 def totals(directory):
-    found = {}
-    for path in glob.glob(directory + '/capture/callgrind.*'):
-        with open(path) as f:
-            m = re.search(r'^(?:summary|totals): (\d+)', f.read(), re.M)
-        found[int(path.rpartition('.')[2])] = int(m.group(1)) if m else 0
-    return found
+    return {int(path.rpartition('.')[2]): parse(path)
+            for path in glob.glob(directory + '/capture/callgrind.*')}
 
 
 class Counted(stage.Proxy):
@@ -51,7 +70,7 @@ class Counted(stage.Proxy):
 
 
 def count(up, variant, body, requests):
-    """Instructions of the worker, from its fork to its end."""
+    """Those of the worker from its fork to its end, and the module's."""
     with Counted(up, workers=1, http=OURS, server=OURS_SERVER,
                  queue='512m') as p:
         worker = first_child(p.master)
@@ -78,11 +97,13 @@ def run():
             body = bodies.chat(size)
             off = None
             for name in VARIANTS:
-                one = (count(up, name, body, 2 * n)
-                       - count(up, name, body, n)) / n
+                twice = count(up, name, body, 2 * n)
+                once = count(up, name, body, n)
+                one, own = ((a - b) / n for a, b in zip(twice, once))
                 off = off or one
-                rows.append({'size': size, 'variant': name,
+                rows.append({'size': size, 'variant': name, 'own': own,
                              'instructions': one, 'more': one - off})
                 stage.say(f'instructions: {bodies.NAMES[size]:>6} '
-                          f'{name:>12} {one:9.0f} {one - off:8.0f}')
+                          f'{name:>12} {one:9.0f} {one - off:8.0f} more, '
+                          f'{own:.0f} in the module')
     return {'requests': n, 'rows': rows}

@@ -97,9 +97,10 @@ def absolute(r):
 
 
 def instructions(r):
-    return table(('body', 'variant', 'instructions', 'more than off'), [
+    return table(('body', 'variant', 'instructions', 'more than off',
+                  'in the module'), [
         (NAMES[x['size']], TEXT[x['variant']], f"{x['instructions']:.0f}",
-         f"{x['more']:.0f}") for x in r['rows']])
+         f"{x['more']:.0f}", f"{x['own']:.0f}") for x in r['rows']])
 
 
 def extra(r):

@@ -125,8 +125,10 @@ def reload_path(s):
                if n.endswith('.jsonl')),
         [f'{n}.completions.jsonl' for n in ('a', 'b', 'c', 'requests')],
         'each path has its file')
+    # a helper keeps the files open that it has written
+    s.load.stop()
+    s.wait_drained()
     reload(s, http=http)
-    s.load.more(20)
 
 
 @row('reload: the directive removed', 'and back, twice, over an upload')

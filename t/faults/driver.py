@@ -29,6 +29,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -135,9 +136,18 @@ class Stage(Lives):
             raise
 
     def finish(self):
+        """Also of masters that are no longer looked at, or dead."""
         while self.ends:
             self.ends.pop()()
-        return super().finish()
+        left = super().finish()
+        # a master first, or it would start others
+        for pid, _, name in sorted(
+                processes(), key=lambda p: 'master' not in p[2]):
+            if name.startswith('nginx: ') and any(
+                    v.startswith(self.dir + '/') for v in fds(pid).values()):
+                os.kill(pid, signal.SIGKILL)
+                left.append(pid)
+        return left
 
     def place(self, location):
         """With the mode, and answers that say what became of a request."""

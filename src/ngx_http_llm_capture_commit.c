@@ -174,6 +174,79 @@ ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d)
 }
 
 
+/* n of a ring, of which no BEGIN was read, came to `why` */
+
+static void
+ngx_http_llm_capture_commit_unread(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, uint32_t row, ngx_http_llm_capture_counter_e why,
+    uint64_t n)
+{
+    uint64_t                          last;
+    uint64_t                          add[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                          after[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_ref_t       *ref;
+    ngx_http_llm_capture_ring_hdr_t  *hdr;
+
+    hdr = ngx_http_llm_capture_zone_ring(&d->zone, ring);
+    last = atomic_load_explicit(&hdr->last_id, memory_order_relaxed);
+
+    memset(add, 0, sizeof(add));
+    add[why] = n;
+
+    ref = &ngx_http_llm_capture_zone_intent(&d->zone)->refs[0];
+
+    memset(ref, 0, sizeof(ngx_http_llm_capture_ref_t));
+    ref->ring = ring;
+    ref->chain = NGX_HTTP_LLM_CAPTURE_REPAIR;
+    ref->id = last + n;
+
+    ngx_http_llm_capture_commit_begin(d, row, 1, add, after);
+    atomic_store_explicit(&hdr->last_id, last + n, memory_order_release);
+    ngx_http_llm_capture_commit_row(d, row, after);
+}
+
+
+/*
+ * Whose they are stands in frames that cannot be read: of rows that this ring
+ * counted in, as far as something is pending there.  Returns what is left of n.
+ */
+
+static uint64_t
+ngx_http_llm_capture_commit_spoiled(ngx_http_llm_capture_drain_t *d,
+    uint32_t ring, uint64_t n)
+{
+    uint64_t                     part;
+    uint64_t                     sum[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint32_t                     row;
+    ngx_http_llm_capture_row_t  *rows;
+
+    rows = ngx_http_llm_capture_zone_rows(&d->zone, ring);
+
+    for (row = 0; n && row < NGX_HTTP_LLM_CAPTURE_ROWS; row++) {
+
+        if (atomic_load_explicit(&rows[row].n[NGX_HTTP_LLM_CAPTURE_C_seen],
+                                 memory_order_relaxed)
+            == 0)
+        {
+            continue;
+        }
+
+        ngx_http_llm_capture_zone_sum(&d->zone, row, sum);
+        part = ngx_http_llm_capture_zone_pending(sum);
+        part = part < n ? part : n;
+
+        if (part) {
+            ngx_http_llm_capture_commit_unread(d, ring, row,
+                                               NGX_HTTP_LLM_CAPTURE_C_lost,
+                                               part);
+            n -= part;
+        }
+    }
+
+    return n;
+}
+
+
 /*
  * ids count the BEGINs of a ring, so a worker that died after it had counted
  * seen, and before a reason or a BEGIN, left a sum that is off by one.  In a
@@ -184,37 +257,37 @@ void
 ngx_http_llm_capture_commit_repair(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, unsigned broken)
 {
-    uint64_t                          seen, told, last, row, off;
-    uint64_t                          add[NGX_HTTP_LLM_CAPTURE_C_max];
-    uint64_t                          after[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                          off, row;
     unsigned                          i, c;
-    ngx_http_llm_capture_ref_t       *ref;
     ngx_http_llm_capture_row_t       *rows;
     ngx_http_llm_capture_ring_hdr_t  *hdr;
 
     hdr = ngx_http_llm_capture_zone_ring(&d->zone, ring);
     rows = ngx_http_llm_capture_zone_rows(&d->zone, ring);
 
-    seen = 0;
-    told = 0;
+    off = 0 - atomic_load_explicit(&hdr->last_id, memory_order_relaxed);
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {
-        seen += atomic_load_explicit(&rows[i].n[NGX_HTTP_LLM_CAPTURE_C_seen],
-                                     memory_order_acquire);
+        off += atomic_load_explicit(&rows[i].n[NGX_HTTP_LLM_CAPTURE_C_seen],
+                                    memory_order_acquire);
 
         for (c = NGX_HTTP_LLM_CAPTURE_C_seen + 1;
              c <= NGX_HTTP_LLM_CAPTURE_C_last;
              c++)
         {
-            told += atomic_load_explicit(&rows[i].n[c], memory_order_acquire);
+            off -= atomic_load_explicit(&rows[i].n[c], memory_order_acquire);
         }
     }
 
-    last = atomic_load_explicit(&hdr->last_id, memory_order_relaxed);
-
-    off = seen - told - last;
-
     if (off == 0 || off > (broken ? UINT32_MAX : 1)) {
+        return;
+    }
+
+    if (broken) {
+        off = ngx_http_llm_capture_commit_spoiled(d, ring, off);
+    }
+
+    if (off == 0) {
         return;
     }
 
@@ -222,20 +295,10 @@ ngx_http_llm_capture_commit_repair(ngx_http_llm_capture_drain_t *d,
     row = row == 0 || row > NGX_HTTP_LLM_CAPTURE_ROWS
           ? NGX_HTTP_LLM_CAPTURE_TEMPLATES : row - 1;
 
-    memset(add, 0, sizeof(add));
-    add[broken ? NGX_HTTP_LLM_CAPTURE_C_lost
-               : NGX_HTTP_LLM_CAPTURE_C_aborted] = off;
-
-    ref = &ngx_http_llm_capture_zone_intent(&d->zone)->refs[0];
-
-    memset(ref, 0, sizeof(ngx_http_llm_capture_ref_t));
-    ref->ring = ring;
-    ref->chain = NGX_HTTP_LLM_CAPTURE_REPAIR;
-    ref->id = last + off;
-
-    ngx_http_llm_capture_commit_begin(d, (uint32_t) row, 1, add, after);
-    atomic_store_explicit(&hdr->last_id, last + off, memory_order_release);
-    ngx_http_llm_capture_commit_row(d, (uint32_t) row, after);
+    ngx_http_llm_capture_commit_unread(d, ring, (uint32_t) row,
+                                       broken ? NGX_HTTP_LLM_CAPTURE_C_lost
+                                              : NGX_HTTP_LLM_CAPTURE_C_aborted,
+                                       off);
 }
 
 

@@ -16,6 +16,7 @@
 static void
 spoiled(void **state)
 {
+    uint64_t  sum[NGX_HTTP_LLM_CAPTURE_C_max];
     record_t  rec;
 
     (void) state;
@@ -45,6 +46,10 @@ spoiled(void **state)
     drain_pass(drain);
     assert_counted(lost, 3);
     assert_int_equal(pending(), 0);
+
+    /* under the path they were for */
+    ngx_http_llm_capture_zone_sum(&zone, NGX_HTTP_LLM_CAPTURE_TEMPLATES, sum);
+    assert_int_equal(sum[C(lost)], 0);
 
     worker_claim(&a, 0);
     worker_text(&a, path, 6, "{\"a\":6}");

@@ -51,7 +51,9 @@ static void
 ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
-    ngx_http_llm_capture_piece_mark(d, u, NGX_HTTP_LLM_CAPTURE_DONE);
+    ngx_http_llm_capture_piece_mark(d, u,
+                                    NGX_HTTP_LLM_CAPTURE_BROKEN("mark")
+                                        ? 0 : NGX_HTTP_LLM_CAPTURE_DONE);
 
     if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
         ngx_http_llm_capture_spill_free(d, u->chain);

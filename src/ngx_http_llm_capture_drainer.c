@@ -21,6 +21,7 @@
 #include <syslog.h>
 
 #include "ngx_http_llm_capture_drainer.h"
+#include "ngx_http_llm_capture_point.h"
 
 
 static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
@@ -52,7 +53,8 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
     d->log = cycle->log;
     d->mcf = mcf;
 
-    rc = ngx_http_llm_capture_lock_byte(mcf->lock, F_WRLCK);
+    rc = NGX_HTTP_LLM_CAPTURE_BROKEN("lock")
+             ? NGX_OK : ngx_http_llm_capture_lock_byte(mcf->lock, F_WRLCK);
 
     if (rc != NGX_OK) {
         return rc;
@@ -256,6 +258,10 @@ ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring)
 
     if (ngx_process == NGX_PROCESS_SINGLE) {
         return 0;
+    }
+
+    if (NGX_HTTP_LLM_CAPTURE_BROKEN("owner")) {
+        return 1;
     }
 
     return !ngx_http_llm_capture_byte_locked(d->mcf->lock + 1 + ring);

@@ -15,6 +15,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_llm_capture.h"
+#include "ngx_http_llm_capture_point.h"
 
 
 /* buffers handed over at a time */
@@ -408,6 +409,10 @@ static void
 ngx_http_llm_capture_cleanup(void *data)
 {
     ngx_http_llm_capture_ctx_t  *ctx = data;
+
+    if (NGX_HTTP_LLM_CAPTURE_BROKEN("abort")) {
+        return;
+    }
 
     if (ctx->state == NGX_HTTP_LLM_CAPTURE_S_OPEN && ctx->record.begun) {
         ctx->state = NGX_HTTP_LLM_CAPTURE_S_REFUSED;

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "ngx_http_llm_capture_point.h"
 #include "ngx_http_llm_capture_sys.h"
 
 
@@ -125,6 +126,10 @@ ngx_http_llm_capture_sys_cut(const ngx_http_llm_capture_sys_t *sys, int fd,
     off_t length)
 {
     int  rc;
+
+    if (NGX_HTTP_LLM_CAPTURE_BROKEN("cut")) {
+        return 0;
+    }
 
     do {
         rc = sys->ftruncate(fd, length);

@@ -142,9 +142,11 @@ ngx_http_llm_capture_writer_intend(ngx_http_llm_capture_writer_t *w,
         intent->refs[i].ts = w->lines.line[i].ts;
     }
 
-    atomic_store_explicit(&intent->state,
-                          NGX_HTTP_LLM_CAPTURE_INTENT_WRITING,
-                          memory_order_release);
+    if (!NGX_HTTP_LLM_CAPTURE_BROKEN("intent")) {
+        atomic_store_explicit(&intent->state,
+                              NGX_HTTP_LLM_CAPTURE_INTENT_WRITING,
+                              memory_order_release);
+    }
 
     NGX_HTTP_LLM_CAPTURE_POINT("after intent");
 }

@@ -17,9 +17,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(HERE, '../../build/faults')
 
 
-def library():
+def library(name):
     """Built once, by whoever comes first."""
-    source, path = HERE + '/disk.c', os.path.abspath(BUILD + '/disk.so')
+    source, path = f'{HERE}/{name}.c', os.path.abspath(f'{BUILD}/{name}.so')
     if not os.path.exists(path) or \
             os.path.getmtime(path) < os.path.getmtime(source):
         os.makedirs(BUILD, exist_ok=True)
@@ -50,7 +50,7 @@ class Disk:
         self.set()
         asan = os.environ.get('ASAN_OPTIONS', '')
         stage.spawn['env'] = dict(
-            os.environ, LD_PRELOAD=library(), LLM_CAPTURE_DISK=path,
+            os.environ, LD_PRELOAD=library('disk'), LLM_CAPTURE_DISK=path,
             ASAN_OPTIONS=f'{asan}:verify_asan_link_order=0')
         stage.disk = self
 

@@ -10,6 +10,7 @@
 import os
 import re
 import threading
+import time
 from collections import Counter
 
 PATH = '/v1/completions'
@@ -51,6 +52,7 @@ class Ledger:
     refused    number -> status other than 2xx
     verdicts   number -> $llm_capture_status of an answer; none: not captured
     wrong      what differs from a run without capture
+    times      number -> when it was given out, and answered: monotonic, s
     """
 
     def __init__(self, control=None, length=None):
@@ -63,10 +65,12 @@ class Ledger:
         self.refused = {}
         self.verdicts = {}
         self.wrong = []
+        self.times = {}
 
     def next(self):
         with self.lock:
             self.sent += 1
+            self.times[self.sent] = [time.monotonic()]
             return self.sent
 
     def body(self, n):
@@ -82,6 +86,7 @@ class Ledger:
         said = seen_by_client(n, response)
         with self.lock:
             if response.status // 100 == 2:
+                self.times[n].append(time.monotonic())
                 self.answered.add(n)
                 if VERDICT in response.headers:
                     self.verdicts[n] = response.headers[VERDICT]

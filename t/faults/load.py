@@ -53,7 +53,7 @@ class Client(threading.Thread):
             if self.c is None:
                 self.c, self.used = Connection(self.load.port()), 0
             began = time.monotonic()
-            send(self.c, n, headers=self.load.headers(n),
+            send(self.c, n, self.load.path(n), self.load.headers(n),
                  data=ledger.body(n))
             response = self.c.response()
             self.load.took.append(time.monotonic() - began)
@@ -79,12 +79,14 @@ class Load:
     clients   that send at a time
     pause     seconds of each between an answer and the next request
     headers   n -> more headers of request n
+    path      n -> its path
     took      seconds of each answer
     """
 
-    def __init__(self, stage, clients=3, pause=0.002, headers=lambda n: {}):
+    def __init__(self, stage, clients=3, pause=0.002, headers=lambda n: {},
+                 path=lambda n: PATH):
         self.ledger, self.port = stage.ledger, lambda: stage.port
-        self.pause, self.headers = pause, headers
+        self.pause, self.headers, self.path = pause, headers, path
         self.stopping, self.took = threading.Event(), []
         self.threads = [Client(self) for _ in range(clients)]
         for thread in self.threads:

@@ -16,11 +16,16 @@ import traceback
 from contextlib import contextmanager
 
 _state = {'run': 0, 'failed': 0, 'skip_all': False, 'pid': os.getpid()}
+_found = None                           # by a trial that is under way
 
 sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
 
 
 def _line(good, name, note=''):
+    if _found is not None:
+        if not good:
+            _found.append(str(name))
+        return
     _state['run'] += 1
     _state['failed'] += not good
     name = str(name).replace('#', '').replace('\n', ' ')
@@ -28,6 +33,9 @@ def _line(good, name, note=''):
 
 
 def diag(*lines):
+    if _found is not None:
+        _found.extend(f'# {line}' for line in map(str, lines))
+        return
     for line in '\n'.join(map(str, lines)).splitlines():
         print('# ' + line, flush=True)
 
@@ -45,6 +53,17 @@ def ok(good, name, why=None):
 def failures():
     """How many checks have failed so far."""
     return _state['failed']
+
+
+@contextmanager
+def trial():
+    """Checks that are not told: the names of those that fail, and "# why"."""
+    global _found
+    _found = found = []
+    try:
+        yield found
+    finally:
+        _found = None
 
 
 def _short(value, limit=1000):

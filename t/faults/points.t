@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+#
+# Copyright (C) the llm-capture authors
+#
+# Exactly once holds wherever the helper is killed: it kills itself at each
+# point that is named in src/, under load, and a successor goes on.
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from driver import *                        # noqa: E402,F403
+from limit import FSIZE, limited             # noqa: E402
+from points import MODULE, Points, names, spoil     # noqa: E402
+import llmcapture                           # noqa: E402
+
+SHIPPED = llmcapture.MODULE
+
+BATCH = ('before intent', 'after intent', 'before writev', 'after writev',
+         'before commit', 'commit', 'marking', 'marked', 'counted',
+         'committed')
+SPILL = ('spill', 'spill more', 'spill ended')
+TORN = ('before cut', 'after cut', 'recover before cut')
+RING = ('ring repaired', 'ring reset', 'ring freed')
+
+LIMIT = 1500000
+CALM = dict(clients=2, pause=0.02)      # no full queue while there is no helper
+BOTH = tuple(MODES) if LONG else ()
+
+# the least of one worker for requests of 512k: half of a ring is soon pinned
+SMALL = 'llm_capture_max_request_bytes 512k;' \
+        'llm_capture_max_queue_bytes 9216k;'
+
+
+def dies(s, name, do=None, times=1):
+    """The helper dies at a point, and there is another."""
+    pid = s.helper()
+    points.arm(name, times)
+    if do:
+        do()
+    points.wait(name)
+    s.new_helper(pid)
+
+
+@row('helper: kill -9 in a batch', f'at each of {len(BATCH)} points',
+     load=CALM, allow=KILLED)
+def batch(s):
+    for i, name in enumerate(BATCH):
+        dies(s, name, times=1 + i % 3)
+        s.load.more(20)
+
+
+@row('helper: kill -9, slow uploads', 'while it moves one out of the queue',
+     modes=BOTH or (UNBUFFERED,), drops=('queue_full',), allow=KILLED,
+     workers=1, http=SMALL, length=40000,
+     location='llm_capture on; client_body_buffer_size 1k;')
+def spill(s):
+    s.load.stop()
+    c = s.hold()
+    dies(s, 'spill', s.start_load)
+    s.load.stop()                       # or a full queue ends the upload
+    s.wait_drained()
+    points.arm('spill ended', slot=1)   # by the one after it
+    dies(s, 'spill more', lambda: s.let_go(c))
+    points.wait('spill ended', slot=1)
+    s.start_load()
+
+
+@row('helper: kill -9 over a torn line', 'before the cut, after it, and in '
+     'the recovery', modes=BOTH or (BUFFERED,), load=CALM, drops=('failed',),
+     allow=KILLED, spawn=limited(FSIZE, LIMIT))
+def torn(s):
+    for kills in (('before cut',), ('after cut',),
+                  ('before cut', 'recover before cut')):
+        pid = s.helper()
+        for slot, name in enumerate(kills):
+            points.arm(name, slot=slot)
+        while any(points.armed(slot) for slot in range(len(kills))):
+            # a line that ends at the limit is not torn: another file then
+            rotate(s)
+            wait_for(lambda: not points.armed(len(kills) - 1)
+                     or os.path.getsize(s.path('completions')) == LIMIT,
+                     'a torn line', 60)
+        s.new_helper(pid)
+        rotate(s)
+        s.load.more(20)
+
+
+def rotate(s):
+    path = s.path('completions')
+    os.rename(path, f'{path}.{len(os.listdir(s.dir + "/capture"))}')
+    s.reopen()
+    wait_for(lambda: os.path.exists(path), 'a new file', 60)
+
+
+@row('helper: kill -9, a dead worker', 'while it takes its queue back',
+     modes=BOTH or (UNBUFFERED,), load=CALM, cuts=True, drops=('aborted',),
+     allow=KILLED, workers=1)
+def ring(s):
+    for name in ('ring repaired', 'ring freed'):
+        dies(s, name, lambda: s.signal('KILL', s.workers()[0]))
+        s.load.more(20)
+
+
+@row('helper: kill -9, a spoiled queue', 'of a dead worker, while it resets '
+     'it', modes=BOTH or (BUFFERED,), cuts=True, drops=('aborted', 'lost'),
+     workers=1, allow=f'{KILLED}|holds what no worker writes',
+     http='llm_capture_max_queue_bytes 17m;')
+def spoiled(s):
+    s.load.stop()
+    s.wait_drained()
+    pid, worker = s.freeze(), s.workers()[0]
+    with Connection(s.port) as c:
+        sent = [s.ledger.next() for _ in range(5)]
+        for n in sent:
+            send(c, n)
+            s.ledger.answer(n, c.response())
+    n = next(n for n in sent if n % 5)
+    spoil(pid, s.path('completions').encode() + body(n)[:10])
+    s.signal('KILL', worker)
+    wait_gone(worker)
+    points.arm('ring reset')
+    s.thaw(pid)
+    points.wait('ring reset')
+    s.new_helper(pid)
+    wait_for(lambda: worker not in s.workers() and s.workers(), 'a worker')
+    s.start_load()
+
+
+with Points() as points:
+    with case('the build with points'):
+        used = BATCH + SPILL + TORN + RING
+        is_(sorted(names('POINT')), sorted(used), 'each point has its row')
+        # short ones are no strings in the code
+        texts = ['LLM_CAPTURE_POINT', 'LLM_CAPTURE_BROKEN',
+                 *(name for name in names('POINT') if ' ' in name)]
+        for path, want in ((MODULE, texts), (SHIPPED, [])):
+            if not path:
+                skip('the shipped build', 'it is static')
+                continue
+            with open(path, 'rb') as f:
+                data = f.read()
+            is_([t for t in texts if t.encode() in data], want,
+                f'{os.path.relpath(path, TOP)}: {len(want)} of its names')
+    run()

@@ -19,6 +19,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 'lib'))
 
+from life import fds                                    # noqa: E402
 from llmcapture import (NGINX, ROOT, USER, Nginx, Upstream, case, diag, is_,
                         like, ok, processes, request, skip,
                         wait_for)                           # noqa: E402
@@ -142,8 +143,10 @@ def tree(top):
     return found
 
 
-def nginxes():
-    return [p[0] for p in processes() if p[2].startswith('nginx:')]
+def users(path):
+    """Processes with a file of this directory open, as each nginx has."""
+    return [p for p in processes()
+            if any(name.startswith(path) for name in fds(p[0]).values())]
 
 
 def test_wrong_values(ng):
@@ -359,7 +362,7 @@ def test_no_trace():
         # what nginx makes for itself: its temporary directories, its log
         code, said = ng.run('-t')
         is_(code, 0, 'the configuration is good') or diag(said)
-        before, running = tree(ng.dir), nginxes()
+        before = tree(ng.dir)
         default = tree('/var/log/nginx/llm_capture')
         for args in ('-t',), ('-T',), ('-t', '-q'):
             code, said = ng.run(*args)
@@ -368,7 +371,7 @@ def test_no_trace():
         ok(not os.path.exists(ng.dir + '/new'), 'no directory')
         is_(tree('/var/log/nginx/llm_capture'), default,
             'nothing at the default place')
-        is_(set(nginxes()) - set(running), set(), 'no process is left')
+        is_(users(ng.dir), [], 'no process is left')
     finally:
         ng.finish()
 

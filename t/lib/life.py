@@ -13,7 +13,8 @@ import os
 
 from client import Connection
 from llmcapture import Nginx, is_, ok, wait_for
-from procs import free_port, processes, wait_gone
+from procs import (fds, free_port, listening, processes,     # noqa: F401
+                   wait_gone)
 
 PATH = '/v1/completions'
 KILLED = r'exited on signal 9'
@@ -160,28 +161,6 @@ class Life(Lives):
         row = self.counters() or {}
         is_((row.get('seen'), row.get('recorded'), row.get('pending')),
             (self.sent, self.sent, 0), f'{what}: counted')
-
-
-def fds(pid):
-    """descriptor -> what it is, of those that are still there."""
-    found = {}
-    try:
-        for fd in os.listdir(f'/proc/{pid}/fd'):
-            found[int(fd)] = os.readlink(f'/proc/{pid}/fd/{fd}')
-    except OSError:
-        pass
-    return found
-
-
-def listening():
-    """inode -> port of what listens on TCP."""
-    found = {}
-    with open('/proc/net/tcp') as f:
-        for line in f.readlines()[1:]:
-            words = line.split()
-            if words[3] == '0A':
-                found[words[9]] = int(words[1].split(':')[1], 16)
-    return found
 
 
 def status(pid, field):

@@ -28,8 +28,8 @@ import subprocess
 import tempfile
 
 from client import H2, Connection, Response, request        # noqa: F401
-from procs import (alive, free_port, processes, wait_for,    # noqa: F401
-                   wait_gone)
+from procs import (alive, free_port, listens, processes,     # noqa: F401
+                   wait_for, wait_gone)
 from rows import Row, records                           # noqa: F401
 from tap import case, diag, is_, like, ok, skip, skip_all   # noqa: F401
 from upstream import Upstream                               # noqa: F401
@@ -213,6 +213,11 @@ class Nginx:
         return sorted(p[0] for p in processes()
                       if p[1] == self.master and p[2] == WORKER)
 
+    def all_workers(self):
+        """None as long as one has no title yet."""
+        found = self.workers()
+        return found if len(found) == self.words['WORKERS'] else None
+
     def helpers(self):
         return self.children(HELPER)
 
@@ -226,12 +231,15 @@ class Nginx:
 
     def reload(self, **words):
         """Until all old workers have stopped to accept and new ones serve."""
+        old = set(wait_for(self.all_workers, 'all workers'))
         if words:
             self.configure(**words)
-        old = set(self.workers())
         self.signal('HUP')
-        wait_for(lambda: self.workers() and not old & set(self.workers()),
+        wait_for(lambda: self.all_workers() and not old & set(self.workers()),
                  'new workers')
+        # the title of an old one changes before it leaves its sockets
+        wait_for(lambda: not any(listens(pid) for pid in old),
+                 'the old workers to take no more')
         wait_for(self.serves, 'the new workers to serve')
 
     def reload_fails(self, **words):

@@ -65,3 +65,32 @@ def wait_gone(pid, timeout=30):
             raise TimeoutError(f'process {pid} is still there')
     finally:
         os.close(fd)
+
+
+def fds(pid):
+    """descriptor -> what it is, of those that are still there."""
+    found = {}
+    try:
+        for fd in os.listdir(f'/proc/{pid}/fd'):
+            found[int(fd)] = os.readlink(f'/proc/{pid}/fd/{fd}')
+    except OSError:
+        pass
+    return found
+
+
+def listening():
+    """inode -> port of what listens on TCP."""
+    found = {}
+    with open('/proc/net/tcp') as f:
+        for line in f.readlines()[1:]:
+            words = line.split()
+            if words[3] == '0A':
+                found[words[9]] = int(words[1].split(':')[1], 16)
+    return found
+
+
+def listens(pid):
+    """It holds a socket that listens on TCP."""
+    sockets = listening()
+    return any(name[8:-1] in sockets for name in fds(pid).values()
+               if name.startswith('socket:['))

@@ -236,10 +236,21 @@ def status(code):
 
 
 def early(code=200):
-    """Answers without reading the body."""
+    """Answers without reading the body, and waits for the end.
+
+    To close with bytes unread is a reset, which may overtake the answer.
+    """
     def action(handler, seen):
         handler.reply(code, headers=[('Connection', 'close')])
         handler.close_connection = True
+        handler.wfile.flush()
+        try:
+            handler.connection.settimeout(60)
+            handler.connection.shutdown(socket.SHUT_WR)
+            while handler.connection.recv(65536):
+                pass
+        except OSError:
+            pass
     return action
 
 

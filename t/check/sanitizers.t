@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+#
+# Copyright (C) the llm-capture authors
+#
+# The tests that start nginx, with one that has the module in it and was built
+# with ASan and UBSan, each allocation of a pool a block of its own, and no
+# access that is not aligned: no report.  Two at a time, they share nothing.
+#
+#     t/check/sanitizers.t [t/NAME.t...]      these only
+#
+# ThreadSanitizer knows threads of one process, by address: t/unit/ring_tsan.c
+# has both sides of the ring as two threads over one map, each with a view of
+# its own.  Two processes over a shared map, which it cannot see, are
+# t/unit/ring_fork.c, without it.
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                '../lib'))
+from llmcapture import Nginx                                # noqa: E402
+from sources import debian                                  # noqa: E402
+from tap import case, diag, is_, ok                         # noqa: E402
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+os.chdir(TOP)
+
+OUT = TOP + '/build/check/sanitizers'
+TREE = OUT + '/nginx'
+REPORTS = OUT + '/reports'
+
+# why a test of t/ is not for this nginx
+NOT_HERE = {
+    'build.t': 'builds others',
+    'demo.t': 'runs make demo',
+    'examples.t': 'asks nginx -t about the documents, for a module to load',
+    'scan_orjson.t': 'starts no nginx',
+    'unit.t': 'starts no nginx',
+    'wall.t': 'starts no nginx'
+}
+
+SANITIZE = '-fsanitize=address,undefined'
+CC_OPT = f'-g -O1 -fno-omit-frame-pointer {SANITIZE}' \
+         ' -DNGX_DEBUG_PALLOC=1 -DNGX_HAVE_NONALIGNED=0'
+SWITCHES = ['--with-debug', '--with-threads', '--with-pcre-jit',
+            '--with-http_ssl_module', '--with-http_v2_module',
+            '--with-http_auth_request_module', '--with-http_gunzip_module',
+            '--with-http_realip_module', '--with-http_sub_module']
+
+# undefined behaviour that nginx has, in files of its own
+KNOWN = re.compile(
+    r'src/(core|event|http|os)/(?!.*llm_capture)[\w/]+\.[ch]:\d+:\d+: '
+    r'runtime error: (null pointer passed as argument \d, which is declared '
+    r'to never be null|applying (non-)?zero offset \d*\s*to null pointer)$')
+
+
+def run(*command, cwd=TOP, **env):
+    own = {'MAKEFLAGS': '', 'MAKELEVEL': '0', 'MFLAGS': ''}
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors='backslashreplace',
+                          env=dict(os.environ, **own, **env))
+    return done.returncode, done.stdout
+
+
+def source():
+    src = os.environ.get('LLM_CAPTURE_NGINX_SRC', '')
+    if os.path.exists(src + '/src/core/nginx.c'):
+        return src
+    return debian('nginx', 'bookworm', tar=True)
+
+
+def step(name, *command, cwd=TOP):
+    code, text = run(*command, cwd=cwd)
+    if not ok(code == 0, name, text[-3000:]):
+        sys.exit(1)
+
+
+def build(src):
+    shutil.rmtree(TREE, ignore_errors=True)
+    shutil.copytree(src, TREE, ignore=lambda d, names: [
+        n for n in names if n in ('.git', 'objs', 'Makefile')])
+    step('what the sanitizers are to do is compiled', 'clang', '-c', '-o',
+         OUT + '/options.o', f'-DREPORTS="{REPORTS}"',
+         't/check/sanitizers.c')
+    conf = './configure' if os.path.exists(TREE + '/configure') \
+        else 'auto/configure'
+    step('nginx is configured', conf, '--with-cc=clang', *SWITCHES,
+         f'--add-module={TOP}', f'--with-cc-opt={CC_OPT}',
+         f'--with-ld-opt={OUT}/options.o {SANITIZE}', cwd=TREE)
+
+    # the optimizer would have the most to do with the module
+    with open(TREE + '/objs/Makefile', 'a') as f:
+        f.write('\nobjs/addon/%: CFLAGS += -O1\n')
+    step('nginx is built', 'make', '-s', '-j2', cwd=TREE)
+
+
+def not_known(text):
+    """The lines that say what was found, less what nginx is known for."""
+    return [line for line in text.splitlines()
+            if re.search('runtime error:|(ERROR|WARNING): .*Sanitizer', line)
+            and not KNOWN.match(line)]
+
+
+def reports():
+    found = []
+    for path in glob.glob(REPORTS + '/*'):
+        with open(path, errors='replace') as f:
+            text = f.read()
+        if not_known(text):
+            found.append(text)
+    return found
+
+
+def check_filters():
+    """Nothing that is found in our files can be taken for nginx's."""
+    what = 'null pointer passed as argument 2, which is declared to never ' \
+           'be null'
+    ours = [f'{TOP}/src/ngx_http_llm_capture_ring.c:1:1: runtime error: '
+            + what,
+            'src/http/ngx_http_llm_capture_ring.c:1:1: runtime error: ' + what,
+            'src/core/ngx_list.h:1:1: runtime error: signed integer overflow',
+            '==7==ERROR: AddressSanitizer: heap-use-after-free']
+    theirs = f'src/core/ngx_string.c:84:5: runtime error: {what}'
+    is_(not_known('\n'.join([*ours, theirs])), ours, 'the filter of reports')
+
+    ng = Nginx(start=False)
+    with open(ng.dir + '/stderr', 'w') as f:
+        f.write('\n'.join([*ours[:2], theirs]))
+    is_(ng.alerts(), ours[:2], 'the filter of each test')
+    ng.finish()
+
+
+def test(path):
+    return run(sys.executable, path, LLM_CAPTURE_MODULE='',
+               LLM_CAPTURE_NGINX=TREE + '/objs/nginx')
+
+
+def report(path, code, text):
+    plan = re.findall(r'^1\.\.\d+.*', text, re.M)
+    said = text.splitlines()
+    bad = [i for i, line in enumerate(said) if line.startswith('not ok')]
+    ok(code == 0 and plan and not bad, f'{path}: {" ".join(plan)}',
+       '\n'.join(line for i in bad for line in said[i:i + 8])
+       or '\n'.join(said[-20:]))
+
+
+names = sys.argv[1:] or [path for path in sorted(glob.glob('t/*.t'))
+                         if os.path.basename(path) not in NOT_HERE]
+diag(*[f't/{name} {why}' for name, why in NOT_HERE.items()])
+
+os.makedirs(REPORTS, exist_ok=True)
+os.chmod(REPORTS, 0o1777)
+for path in glob.glob(REPORTS + '/*'):
+    os.remove(path)
+
+with case('filters'):
+    check_filters()
+
+build(source())
+
+with ThreadPoolExecutor(2) as pool:
+    for path, (code, text) in zip(names, pool.map(test, names)):
+        report(path, code, text)
+
+found = reports()
+ok(not found, 'no report', '\n'.join(found[:5]))

@@ -459,6 +459,18 @@ ngx_http_llm_capture_file_ready(ngx_http_llm_capture_files_t *fs,
 
 
 int
+ngx_http_llm_capture_file_failing(const ngx_http_llm_capture_file_t *f,
+    uint64_t now)
+{
+    if (f->error == EAGAIN && f->delay < NGX_HTTP_LLM_CAPTURE_LOCK_MAX) {
+        return 0;
+    }
+
+    return f->retry_at > now;
+}
+
+
+int
 ngx_http_llm_capture_file_hopeless(int err)
 {
     switch (err) {

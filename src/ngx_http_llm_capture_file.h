@@ -139,6 +139,14 @@ void ngx_http_llm_capture_file_later(ngx_http_llm_capture_files_t *fs,
 void ngx_http_llm_capture_file_ready(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f);
 
+/*
+ * 1: its last try failed and the next is to come; that the file was locked, or
+ * truncated, by others a moment ago is no failure yet.
+ */
+
+int ngx_http_llm_capture_file_failing(const ngx_http_llm_capture_file_t *f,
+    uint64_t now);
+
 /* 1: as long as nobody mends the destination no try can succeed */
 
 int ngx_http_llm_capture_file_hopeless(int err);

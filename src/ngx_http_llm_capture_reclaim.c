@@ -96,7 +96,9 @@ ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d, uint32_t ring)
             continue;
         }
 
-        if (u->dest->file == NULL || u->dest->file->retry_at <= d->now) {
+        if (u->dest->file == NULL
+            || !ngx_http_llm_capture_file_failing(u->dest->file, d->now))
+        {
             /* it is about to be written */
             return;
         }
@@ -255,7 +257,7 @@ ngx_http_llm_capture_relieve(ngx_http_llm_capture_drain_t *d)
 
     for (dest = d->busy; dest; dest = dest->busy) {
 
-        if (dest->file->retry_at <= d->now) {
+        if (!ngx_http_llm_capture_file_failing(dest->file, d->now)) {
             continue;
         }
 

@@ -70,7 +70,9 @@ ngx_http_llm_capture_spill_relieve(ngx_http_llm_capture_drain_t *d)
 
     for (dest = d->busy; dest; dest = dest->busy) {
 
-        if (dest->ready.n == 0 || dest->file->retry_at <= d->now) {
+        if (dest->ready.n == 0
+            || !ngx_http_llm_capture_file_failing(dest->file, d->now))
+        {
             continue;
         }
 

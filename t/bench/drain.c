@@ -9,8 +9,8 @@
  * The helper's work without nginx: the drain and the writer over a queue that
  * is full of RECORDS copies of a body, against one writev() per batch of the
  * same lines from memory to a file of the same directory, and against the scan
- * alone.  Turns alternate.  Prints a line of JSON: nanoseconds of processor time,
- * by round.
+ * alone.  Turns alternate.  Prints a line of JSON: nanoseconds of processor
+ * time, by round.
  */
 
 #define _GNU_SOURCE

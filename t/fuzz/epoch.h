@@ -39,7 +39,8 @@ epoch_times(const epoch_t *e, const uint8_t *data, size_t size)
         ms = word(&in, 8);
 
         must(ngx_http_llm_capture_epoch_ts(e, ms) <= (uint64_t) 2 * EPOCH_MOST);
-        must(ngx_http_llm_capture_epoch_wall(e, ms) <= (uint64_t) 2 * EPOCH_MOST);
+        must(ngx_http_llm_capture_epoch_wall(e, ms)
+             <= (uint64_t) 2 * EPOCH_MOST);
 
         memset(&other, 0, sizeof(other));
         ngx_http_llm_capture_epoch_set(&other, ms, word(&in, 8), word(&in, 8));

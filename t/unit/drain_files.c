@@ -293,6 +293,52 @@ warnings(void **state)
 }
 
 
+/* another process at work on the file is no failing disk, for a while */
+
+static void
+locked(void **state)
+{
+    int       fd;
+    char      body[10001];
+    unsigned  i, n;
+
+    (void) state;
+
+    restart(2, 8 * MIB);
+
+    snprintf(body, sizeof(body), "{\"b\":\"%09990u\"}", 0);
+    assert_int_equal(worker_text(&a, path, 1, body), 0);
+    drain_all(drain);
+
+    fd = open(path, O_WRONLY);
+    assert_int_equal(flock(fd, LOCK_EX|LOCK_NB), 0);
+
+    for (n = 0; n < 500; n++) {
+        assert_int_equal(worker_text(&a, path, 2 + n, body), 0);
+        drain_pass(drain);
+    }
+
+    assert_counted(failed, 0);
+    assert_int_equal(pending(), 500);
+
+    /* 2, 4, 8, 16, 32 ms; the next is 64 */
+
+    for (i = 0; i < 5; i++) {
+        assert_counted(failed, 0);
+        now = ngx_http_llm_capture_drain_due(drain);
+        drain_pass(drain);
+    }
+
+    assert_true(counted(C(failed)) > 0);
+
+    assert_int_equal(close(fd), 0);
+    now += 64;
+    drain_all(drain);
+    assert_int_equal(pending(), 0);
+    assert_counted(recorded, 1 + 500 - counted(C(failed)));
+}
+
+
 /*
  * The disk fails when the producer has just gone to the front, which it does
  * early: nearly all of the ring is free, before the old lap and behind it.
@@ -395,6 +441,7 @@ main(void)
         DRAIN(short_disk),
         DRAIN(hopeless),
         DRAIN(bad_path),
+        DRAIN(locked),
         DRAIN(reloads),
         DRAIN(warnings)
     };

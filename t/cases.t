@@ -32,22 +32,27 @@ def line(sent):
     return b'{' + text[1:].lstrip(b' \t')
 
 
+def begun(got, piece):
+    """Only the first one tells: a next request may be waited for by then."""
+    if not got:
+        FIRST.set()
+    got += piece
+
+
 def telling(handler, seen):
     """Says when the first bytes are here; answers with what it got."""
     got = bytearray()
     if 'chunked' in seen.headers.get('transfer-encoding', ''):
         for piece in handler.pieces():
-            got += piece
-            FIRST.set()
+            begun(got, piece)
     else:
         left = int(seen.headers['content-length'])
         while left:
             piece = handler.rfile.read1(min(left, 65536))
             if not piece:
                 raise EOFError
-            got += piece
+            begun(got, piece)
             left -= len(piece)
-            FIRST.set()
     seen.body, seen.complete = bytes(got), True
     handler.reply(200, sha(seen.body).encode())
 

@@ -120,8 +120,8 @@ with case('kill -9 of the helper'), Life(allow=KILLED) as ng:
 with case('kill -9 of the helper at work'), Life(allow=KILLED) as ng:
     for n in range(5):
         pid = ng.backlog(2000)
-        ng.thaw(pid)
         size = os.path.getsize(ng.path('completions')) if n else 0
+        ng.thaw(pid)
         wait_for(lambda: os.path.exists(ng.path('completions'))
                  and os.path.getsize(ng.path('completions')) > size,
                  'the first bytes')

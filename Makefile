@@ -165,7 +165,7 @@ $(eval $(call variant,asan,$(ASAN), \
 
 PROVE = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" LLM_CAPTURE_NGINX='$(NGINX)' \
         LLM_CAPTURE_NGINX_SRC='$(NGINX_SRC)' CMOCKA_MESSAGE_OUTPUT=tap \
-        LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove
+        LLM_CAPTURE_MODULE='$(CURDIR)/$(MODULE)' prove --timer
 
 test: test-deps
 	@$(MAKE) --no-print-directory all unit

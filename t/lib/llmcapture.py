@@ -25,6 +25,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 
 from client import H2, Connection, Response, request        # noqa: F401
@@ -373,7 +374,8 @@ class Nginx:
 
     def __exit__(self, kind, value, tb):
         if kind:
-            diag('nginx said:', *self.log().splitlines()[-30:])
+            diag('nginx said:', *self.log().splitlines()[-30:],
+                 file=sys.stderr)
         else:
             try:
                 if self.master is not None:

@@ -32,21 +32,25 @@ def _line(good, name, note=''):
     print(f"{'' if good else 'not '}ok {_state['run']} - {name}{note}")
 
 
-def diag(*lines):
+def diag(*lines, file=None):
     if _found is not None:
         _found.extend(f'# {line}' for line in map(str, lines))
         return
     for line in '\n'.join(map(str, lines)).splitlines():
-        print('# ' + line, flush=True)
+        print('# ' + line, file=file, flush=True)
+
+
+def _failed(name, *why):
+    """On stderr, which prove shows."""
+    diag(f'failed: {name}', *why, file=sys.stderr)
 
 
 def ok(good, name, why=None):
     _line(bool(good), name)
     if not good:
         frame = sys._getframe(1)
-        diag(f'at {frame.f_code.co_filename}:{frame.f_lineno}')
-        if why is not None:
-            diag(_short(why))
+        _failed(name, f'at {frame.f_code.co_filename}:{frame.f_lineno}',
+                *([] if why is None else [_short(why)]))
     return bool(good)
 
 
@@ -78,8 +82,8 @@ def is_(got, want, name):
     _line(good, name)
     if not good:
         frame = sys._getframe(1)
-        diag(f'at {frame.f_code.co_filename}:{frame.f_lineno}',
-             ' got: ' + _short(got), 'want: ' + _short(want))
+        _failed(name, f'at {frame.f_code.co_filename}:{frame.f_lineno}',
+                ' got: ' + _short(got), 'want: ' + _short(want))
     return good
 
 
@@ -106,12 +110,13 @@ def case(name):
         yield
     except Exception:
         _line(False, f'{name}: no exception')
-        diag(traceback.format_exc())
+        _failed(name, traceback.format_exc())
 
 
 def _excepthook(kind, value, tb):
     _line(False, f'no exception: {kind.__name__}')
-    diag(''.join(traceback.format_exception(kind, value, tb)))
+    _failed('no exception',
+            ''.join(traceback.format_exception(kind, value, tb)))
 
 
 def _end():

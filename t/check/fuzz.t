@@ -35,7 +35,7 @@ OUT = 'build/check/fuzz'
 
 # target: bytes of an input at most, and more inputs to begin with
 TARGETS = {
-    'scan': (4096, ['t/data/valid', 't/data/invalid']),
+    'scan': (2200, ['t/data/valid', 't/data/invalid']),
     'record': (1024, []),
     'zone': (1024, []),
     'file': (1024, []),
@@ -94,7 +94,8 @@ def fuzz(name):
     found = f'{OUT}/found/{name}'
     os.makedirs(found, exist_ok=True)
     options = [f'-artifact_prefix={OUT}/{name}-', '-timeout=25',
-               f'-max_len={TARGETS[name][0]}', '-rss_limit_mb=2048']
+               f'-max_len={TARGETS[name][0]}', '-rss_limit_mb=2048',
+               '-dict=t/fuzz/json.dict']
 
     if not inputs(name):                # libFuzzer would look for some
         return (1, 'no inputs'), None

@@ -111,8 +111,10 @@ def fuzz(name):
 
 
 def explain(name, text):
-    where = re.findall(r'Test unit written to (\S+)', text)
-    diag(f'{name}: again with {OUT}/{name} {where[0]}' if where else name,
+    where = re.findall(r'Test unit written to (\S+)|^Running: (\S+)', text,
+                       re.M)
+    diag(f'{name}: again with {OUT}/{name} '
+         + ''.join(where[-1] if where else ''),
          *[line for line in text.splitlines()
            if re.search(r'must be|ERROR|error:|^ +#\d', line)][:30],
          *text.splitlines()[-5:])

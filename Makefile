@@ -57,8 +57,8 @@ BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   golang-go libpcap-dev linux-perf
 
 # Debian's cargo is too old for the index of crates; cargo-web is not
-CHECK_PACKAGES := clang musl-tools valgrind logrotate ccache libssl-dev \
-                  dpkg-dev xz-utils \
+CHECK_PACKAGES := clang libclang-rt-dev musl-tools valgrind logrotate \
+                  ccache libssl-dev dpkg-dev xz-utils \
                   $(if $(shell command -v cargo),,cargo-web)
 
 ifeq ($(NGINX_SRC),/usr/share/nginx/src)

@@ -313,12 +313,14 @@ def upgrade_ignored(s):
 @row('upgrade: rolled back by HUP',
      'USR2, WINCH and HUP to the old, QUIT to the new', daemons=(True,))
 def roll_back_hup(s):
-    held = s.hold()
+    held, pid = s.hold(), s.helper()
     old = s.new_binary()
     s.helper()
     new = s.master
     s.load.more(50)
     s.signal('WINCH', old)
+    # nginx takes HUP first if it finds both, and then stops what that started
+    wait_for(lambda: title(pid).endswith('shutting down'), 'WINCH to come')
     s.load.more(50)
     s.signal('HUP', old)
     s.master = old

@@ -178,16 +178,17 @@ ngx_http_llm_capture_ring_touch(ngx_http_llm_capture_ring_t *p, uint32_t want)
 /*
  * The highest unit that a frame of n units may need, and after it all ENDs:
  * those of inflight, and one more for the upload whose END this frame is, if
- * it is only a part of it.
+ * it is only a part of it.  Not one more than that, or the last END would ask
+ * for a unit that nobody has granted.
  */
 
 static uint32_t
 ngx_http_llm_capture_ring_reach(ngx_http_llm_capture_ring_t *p,
-    ngx_http_llm_capture_space_t *s, uint32_t n, int jump)
+    ngx_http_llm_capture_space_t *s, uint32_t n, int jump, int part)
 {
     uint32_t  reach, end, ends;
 
-    ends = p->inflight + 1;
+    ends = p->inflight + part;
 
     if (!jump && (s->front || p->behind)) {
         reach = p->off + n + ends;
@@ -263,7 +264,7 @@ ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
     }
 
     if (!ngx_http_llm_capture_ring_touch(p,
-            ngx_http_llm_capture_ring_reach(p, &s, fit, jump)))
+            ngx_http_llm_capture_ring_reach(p, &s, fit, jump, fit < n)))
     {
         return NULL;
     }

@@ -160,20 +160,20 @@ test_punch_at_open(void **state)
 
 /*
  * The first part of an END was given up to where pages are given back, the
- * second is refused: the ABORT must still fit.
+ * second is refused: the ABORT must still fit, and those of all others.
  */
 
 static void
-test_punch_between_parts(void **state)
+between_parts(uint32_t others, uint32_t granted)
 {
     ring_t                          t;
+    uint32_t                        i;
     struct iovec                    iov;
     ngx_http_llm_capture_record_t   rec;
 
-    (void) state;
-
     ring_make(&t, 4 * MIB);
     ring_at(&t, 1, 0);
+    t.p.inflight = others;
 
     while (t.p.off < U(3 * MIB)) {
         assert_non_null(ring_frame(&t, 128, 0));
@@ -187,7 +187,7 @@ test_punch_between_parts(void **state)
         assert_non_null(ring_frame(&t, 128, 0));
     }
 
-    t.hdr->punch = t.p.end;
+    t.hdr->punch = t.p.end + granted;
 
     memset(&rec, 0, sizeof(rec));
     rec.begin.path_len = 1;
@@ -197,7 +197,10 @@ test_punch_between_parts(void **state)
 
     assert_int_equal(ngx_http_llm_capture_record_put(&t.p, &rec, &iov, 1,
                                                 NGX_HTTP_LLM_CAPTURE_END), -1);
-    if (rec.begun) {
+    assert_int_equal(t.p.inflight, others + rec.begun);
+    assert_int_equal(rec.begun, granted > others);
+
+    for (i = others + rec.begun; i; i--) {
         ngx_http_llm_capture_record_abort(&t.p, &rec,
                                           NGX_HTTP_LLM_CAPTURE_C_queue_full);
         assert_int_equal(((ngx_http_llm_capture_frame_t *)
@@ -208,6 +211,21 @@ test_punch_between_parts(void **state)
     assert_int_equal(t.p.inflight, 0);
 
     ring_free(&t);
+}
+
+
+static void
+test_punch_between_parts(void **state)
+{
+    uint32_t  others, granted;
+
+    (void) state;
+
+    for (others = 0; others < 4; others++) {
+        for (granted = 0; granted < others + 4; granted++) {
+            between_parts(others, granted);
+        }
+    }
 }
 
 

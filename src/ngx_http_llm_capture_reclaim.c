@@ -20,7 +20,7 @@
 /* ms over which the use of a ring is watched before pages are given back */
 #define NGX_HTTP_LLM_CAPTURE_PERIOD  10000
 /* bytes given back at a time */
-#define NGX_HTTP_LLM_CAPTURE_STEP    (1024 * 1024)
+#define NGX_HTTP_LLM_CAPTURE_STEP    (256 * 1024)
 
 
 /*
@@ -132,7 +132,11 @@ ngx_http_llm_capture_shrink(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     }
 
     if (r->touched <= keep) {
-        r->due = 0;
+
+        /* all of it was used just now: the next period tells, if none comes */
+
+        r->due = r->touched > NGX_HTTP_LLM_CAPTURE_FLOOR
+                   ? d->now + NGX_HTTP_LLM_CAPTURE_PERIOD : 0;
         r->high = 0;
         return;
     }
@@ -147,7 +151,7 @@ ngx_http_llm_capture_shrink(ngx_http_llm_capture_drain_t *d, uint32_t ring)
     }
 
     for (piece = r->first; piece; piece = piece->behind) {
-        if (piece->at + piece->body + piece->len > keep) {
+        if (piece->at >= keep || piece->at + piece->body + piece->len > keep) {
             keep = r->touched;
         }
     }
@@ -163,7 +167,8 @@ ngx_http_llm_capture_shrink(ngx_http_llm_capture_drain_t *d, uint32_t ring)
         if (ngx_http_llm_capture_ring_punch(
                 ngx_http_llm_capture_zone_ring(&d->zone, ring),
                 ngx_http_llm_capture_zone_data(&d->zone, ring),
-                from, r->touched)
+                from, r->touched,
+                ngx_http_llm_capture_pos(r->reader.lap, r->reader.off))
             != 1)
         {
             break;

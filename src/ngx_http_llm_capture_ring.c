@@ -7,6 +7,7 @@
 #define _FILE_OFFSET_BITS  64
 
 #include <string.h>
+#include <unistd.h>
 #include <sys/mman.h>
 
 #include "ngx_http_llm_capture_ring.h"
@@ -137,58 +138,37 @@ ngx_http_llm_capture_ring_jump(ngx_http_llm_capture_ring_t *p,
 }
 
 
-/*
- * May units up to `want` be written?  Not while the helper gives back pages
- * below that.  Producer: want, then punch; helper: punch, then want: one of
- * both sees the other.  Below the floor nothing is ever given back.
- *
- * What was granted stays so until a lower want is published: a helper that
- * sets punch later finds want above it and lets go.  To ask again would make
- * an END fail that meets the word in between.
- */
+/* all that stands before the published head is all there is */
 
-static int
-ngx_http_llm_capture_ring_touch(ngx_http_llm_capture_ring_t *p, uint32_t want)
+static void
+ngx_http_llm_capture_ring_rest(ngx_http_llm_capture_ring_t *p)
 {
-    uint64_t  punch;
+    p->want = 0;
+    p->granted = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
 
-    if (want < NGX_HTTP_LLM_CAPTURE_U_FLOOR) {
-        want = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
-    }
-
-    if (want != p->want) {
-        p->want = want;
-        atomic_store_explicit(&p->hdr->want, want, memory_order_seq_cst);
-    }
-
-    if (want > p->granted) {
-        punch = atomic_load_explicit(&p->hdr->punch, memory_order_seq_cst);
-
-        if (punch != 0 && want > punch) {
-            return 0;
-        }
-    }
-
-    p->granted = want;
-
-    return 1;
+    atomic_store_explicit(&p->hdr->want, 0, memory_order_release);
 }
 
 
 /*
- * The highest unit that a frame of n units may need, and after it all ENDs:
- * those of inflight, and one more for the upload whose END this frame is, if
- * it is only a part of it.  Not one more than that, or the last END would ask
- * for a unit that nobody has granted.
+ * What a frame of n units may write up to, and after it all ENDs: those of
+ * inflight, and one more for the upload whose END this frame is, if it is only
+ * a part of it.  Not one more than that, or the last END would ask for a unit
+ * that nobody has granted.  And a JUMP, which asks nobody: it stands below what
+ * was granted, or, at rest, in the page at head that the helper spares.
+ *
+ * *cover: that, and all that is not consumed.
  */
 
 static uint32_t
 ngx_http_llm_capture_ring_reach(ngx_http_llm_capture_ring_t *p,
-    ngx_http_llm_capture_space_t *s, uint32_t n, int jump, int part)
+    ngx_http_llm_capture_space_t *s, uint32_t n, int jump, int part,
+    uint32_t *cover)
 {
     uint32_t  reach, end, ends;
 
-    ends = p->inflight + part;
+    end = 0;
+    ends = p->inflight + part + 1;
 
     if (!jump && (s->front || p->behind)) {
         reach = p->off + n + ends;
@@ -200,10 +180,68 @@ ngx_http_llm_capture_ring_reach(ngx_http_llm_capture_ring_t *p,
         /* before an old lap; the ENDs may need a jump over it */
 
         end = jump ? p->off + 1 : p->end;
-        reach = (jump ? s->there : s->here) - n >= ends ? end : end + ends;
+
+        reach = (jump ? s->there : s->here) - n < ends ? end + ends
+                : (jump ? 0 : p->off) + n + ends;
     }
 
-    return reach < p->size ? reach : p->size;
+    if (reach > p->size) {
+        reach = p->size;
+    }
+
+    *cover = reach > end ? reach : end;
+
+    return reach;
+}
+
+
+/*
+ * May units up to `reach` be written?  Not while the helper gives back pages
+ * below that.  Below the floor nothing is ever given back.
+ *
+ * What was granted stays so until a lower want is published: a helper that
+ * sets punch later finds want above it and lets go.  To ask again would make
+ * an END fail that meets the word in between.
+ */
+
+static int
+ngx_http_llm_capture_ring_touch(ngx_http_llm_capture_ring_t *p, uint32_t want,
+    uint32_t reach)
+{
+    uint32_t  was;
+    uint64_t  punch;
+
+    was = p->want;
+
+    if (want < NGX_HTTP_LLM_CAPTURE_U_FLOOR) {
+        want = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
+    }
+
+    if (reach < NGX_HTTP_LLM_CAPTURE_U_FLOOR) {
+        reach = NGX_HTTP_LLM_CAPTURE_U_FLOOR;
+    }
+
+    if (want != was) {
+        p->want = want;
+        atomic_store_explicit(&p->hdr->want, want, memory_order_seq_cst);
+    }
+
+    if (reach > p->granted) {
+        punch = atomic_load_explicit(&p->hdr->punch, memory_order_seq_cst);
+
+        if (punch != 0 && reach > punch) {
+
+            if (was == 0) {
+                ngx_http_llm_capture_ring_rest(p);
+            }
+
+            return 0;
+        }
+    }
+
+    p->granted = reach;
+
+    return 1;
 }
 
 
@@ -232,7 +270,7 @@ ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
     size_t want, size_t *got)
 {
     int                            jump;
-    uint32_t                       n, least, fit;
+    uint32_t                       n, least, fit, reach, cover;
     ngx_http_llm_capture_space_t   s;
     ngx_http_llm_capture_frame_t  *f;
 
@@ -263,9 +301,10 @@ ngx_http_llm_capture_ring_alloc(ngx_http_llm_capture_ring_t *p, size_t min,
         fit = n;
     }
 
-    if (!ngx_http_llm_capture_ring_touch(p,
-            ngx_http_llm_capture_ring_reach(p, &s, fit, jump, fit < n)))
-    {
+    reach = ngx_http_llm_capture_ring_reach(p, &s, fit, jump, fit < n,
+                                            &cover);
+
+    if (!ngx_http_llm_capture_ring_touch(p, cover, reach)) {
         return NULL;
     }
 
@@ -315,6 +354,10 @@ ngx_http_llm_capture_ring_publish(ngx_http_llm_capture_ring_t *p)
     atomic_store_explicit(&p->hdr->head,
                           ngx_http_llm_capture_pos(p->lap, p->off),
                           memory_order_release);
+
+    if (p->inflight == 0 && p->want > NGX_HTTP_LLM_CAPTURE_U_FLOOR) {
+        ngx_http_llm_capture_ring_rest(p);
+    }
 }
 
 
@@ -387,11 +430,41 @@ ngx_http_llm_capture_ring_read(ngx_http_llm_capture_reader_t *r,
 }
 
 
+/* punch stands already: whatever the producer begins from now on minds it */
+
+static int
+ngx_http_llm_capture_ring_unwanted(ngx_http_llm_capture_ring_hdr_t *hdr,
+    size_t from, uint64_t read)
+{
+    uint64_t  want;
+
+    want = atomic_load_explicit(&hdr->want, memory_order_seq_cst);
+
+    if (want == 0) {
+        return atomic_load_explicit(&hdr->head, memory_order_acquire) == read;
+    }
+
+    return want <= from / NGX_HTTP_LLM_CAPTURE_UNIT;
+}
+
+
+static int
+ngx_http_llm_capture_ring_drop(uint8_t *data, size_t from, size_t to)
+{
+    if (from >= to || madvise(data + from, to - from, MADV_REMOVE) == 0) {
+        return 1;
+    }
+
+    return -1;
+}
+
+
 int
 ngx_http_llm_capture_ring_punch(ngx_http_llm_capture_ring_hdr_t *hdr,
-    uint8_t *data, size_t from, size_t to)
+    uint8_t *data, size_t from, size_t to, uint64_t read)
 {
-    int  rc;
+    int     rc;
+    size_t  page, spare;
 
     if (from < NGX_HTTP_LLM_CAPTURE_FLOOR || from >= to) {
         return 0;
@@ -402,10 +475,20 @@ ngx_http_llm_capture_ring_punch(ngx_http_llm_capture_ring_hdr_t *hdr,
 
     rc = 0;
 
-    if (atomic_load_explicit(&hdr->want, memory_order_seq_cst)
-        <= from / NGX_HTTP_LLM_CAPTURE_UNIT)
-    {
-        rc = madvise(data + from, to - from, MADV_REMOVE) == 0 ? 1 : -1;
+    if (ngx_http_llm_capture_ring_unwanted(hdr, from, read)) {
+        page = (size_t) sysconf(_SC_PAGESIZE);
+        spare = (size_t) off_of(read) * NGX_HTTP_LLM_CAPTURE_UNIT / page
+                * page;
+
+        if (spare < from || spare >= to) {
+            spare = to;
+        }
+
+        rc = ngx_http_llm_capture_ring_drop(data, from, spare);
+
+        if (rc == 1) {
+            rc = ngx_http_llm_capture_ring_drop(data, spare + page, to);
+        }
     }
 
     atomic_store_explicit(&hdr->punch, 0, memory_order_release);

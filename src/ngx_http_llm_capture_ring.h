@@ -25,6 +25,19 @@
  *
  * A frame never crosses an end: it is split.  Each upload in flight keeps one
  * unit in reserve, so its END or ABORT always fits.
+ *
+ * Pages above the floor are given back by the helper, from unit `punch` up, if
+ * the producer wants none of them:
+ *
+ *     producer   sets want, looks at punch, writes
+ *     helper     sets punch, looks at want, gives back, clears punch
+ *
+ * One of both sees the other.  want covers what is not consumed and what may
+ * be written with all ENDs.  Above the floor it is zeroed when nothing is in
+ * flight: then all that counts stands before head, and the pages may go once
+ * that is read, though no request comes any more.  The page at head is spared:
+ * from there a JUMP leads to the front, which is below punch, so a ring at
+ * rest takes a body in this moment too.
  */
 
 #ifndef _NGX_HTTP_LLM_CAPTURE_RING_H_INCLUDED_
@@ -36,8 +49,8 @@
 
 #define NGX_HTTP_LLM_CAPTURE_UNIT    32
 
-/* bytes of a ring that its helper never gives back */
-#define NGX_HTTP_LLM_CAPTURE_FLOOR   (2 * 1024 * 1024)
+/* bytes of a ring that its helper never gives back: the window and a frame */
+#define NGX_HTTP_LLM_CAPTURE_FLOOR   (1280 * 1024)
 /* bytes of a ring after which the producer looks for a way to the front */
 #define NGX_HTTP_LLM_CAPTURE_WINDOW  (1024 * 1024)
 
@@ -74,7 +87,7 @@ typedef struct {
     uint32_t                          lap;     /* head, ahead of hdr->head */
     uint32_t                          off;
     uint32_t                          end;     /* of the old lap */
-    uint32_t                          want;    /* as published */
+    uint32_t                          want;    /* as published; 0: at rest */
     uint32_t                          granted; /* units the helper leaves */
     uint32_t                          inflight;
     unsigned                          behind:1; /* jumped over the old lap */
@@ -142,12 +155,14 @@ int ngx_http_llm_capture_ring_read(ngx_http_llm_capture_reader_t *r,
 
 /*
  * Gives back the pages from `from` (bytes, not below the floor, of pages) to
- * `to`, unless the producer may be writing there.  Returns 1 if it did, 0 if
- * not, -1 on an error of the system (errno).
+ * `to` but the one at `read`, unless the producer may be writing there, or has
+ * written there behind `read`, the position up to which the caller has read
+ * all and needs nothing of these pages.  Returns 1 if it did, 0 if not, -1 on
+ * an error of the system (errno).
  */
 
 int ngx_http_llm_capture_ring_punch(ngx_http_llm_capture_ring_hdr_t *hdr,
-    uint8_t *data, size_t from, size_t to);
+    uint8_t *data, size_t from, size_t to, uint64_t read);
 
 
 #endif /* _NGX_HTTP_LLM_CAPTURE_RING_H_INCLUDED_ */

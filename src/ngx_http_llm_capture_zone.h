@@ -25,8 +25,11 @@
 #include <stdatomic.h>
 
 
-/* part of the zone's name: a newer layout never meets older memory */
-#define NGX_HTTP_LLM_CAPTURE_LAYOUT     1
+/*
+ * Part of the zone's name: a newer layout, or a word that means something else,
+ * never meets older memory
+ */
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     2
 
 #define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
 #define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64
@@ -102,7 +105,8 @@ typedef struct {
  * A ring's words, each with one writer, each writer on a line of its own:
  *
  *     line 0   producer   head       end of what is published
- *                         want       units it may be writing up to
+ *                         want       units it may be writing up to; 0: none
+ *                                    but those before head
  *                         deciding   row + 1 while it stands between counting
  *                                    seen and what became of the request
  *     line 1   helper     tail       end of what is finished

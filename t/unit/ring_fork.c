@@ -74,6 +74,8 @@ run(size_t size, uint64_t records, uint32_t most, uint64_t seed)
     assert_int_equal(c.ended, c.end->ended);
     assert_int_equal(c.aborted, c.end->aborted);
     assert_int_equal(c.ended + c.aborted, records);
+    assert_int_equal(c.end->wrongly, 0);
+    assert_true(size <= NGX_HTTP_LLM_CAPTURE_FLOOR || c.punched > 0);
     assert_true(c.ended > records / 2);
 
     ring_free(&c.t);
@@ -234,7 +236,8 @@ test_dekker(void **state)
     for (i = 0; i % 1024 || alive(&pid); i++) {
         punched += ngx_http_llm_capture_ring_punch(t.hdr, t.data,
                                   NGX_HTTP_LLM_CAPTURE_FLOOR,
-                                  NGX_HTTP_LLM_CAPTURE_FLOOR + 4096) == 1;
+                                  NGX_HTTP_LLM_CAPTURE_FLOOR + 4096,
+                                  ngx_http_llm_capture_pos(0, 0)) == 1;
         spin(i % 128);
         crowd(&t, &seed);
     }
@@ -252,6 +255,192 @@ test_dekker(void **state)
 }
 
 
+/*
+ * Pages given back all the time while the producer rests and goes on.  Where
+ * it rests is high in the ring more often than not.  A page that went with
+ * something in it has lost the stamp that each page gets.
+ */
+
+#define ROUNDS  5000
+
+typedef struct {
+    _Atomic uint32_t  done;
+    uint64_t          refused;
+    uint64_t          met;
+    const char       *wrong;
+} rest_t;
+
+
+static void
+stamp(ngx_http_llm_capture_frame_t *f, int check)
+{
+    size_t    i;
+    uint64_t  is;
+
+    for (i = UNIT; i + sizeof(is) <= f->size; i += 4096) {
+        if (!check) {
+            memcpy((uint8_t *) f + i, &f->id, sizeof(f->id));
+            continue;
+        }
+
+        memcpy(&is, (uint8_t *) f + i, sizeof(is));
+        assert_int_equal(is, f->id);
+    }
+}
+
+
+static ngx_http_llm_capture_frame_t *
+rest_frame(ring_t *t, uint32_t n, uint64_t id)
+{
+    size_t                         got;
+    ngx_http_llm_capture_frame_t  *f;
+
+    f = ngx_http_llm_capture_ring_alloc(&t->p, (size_t) n * UNIT,
+                                        (size_t) n * UNIT, &got);
+    if (f) {
+        memset(f, 0, UNIT);
+        f->size = (uint32_t) got;
+        f->id = id;
+        stamp(f, 0);
+    }
+
+    return f;
+}
+
+
+static void
+rest_produce(ring_t *t, rest_t *end)
+{
+    uint32_t  n, left;
+    uint64_t  seed, round;
+
+    seed = 3;
+
+    for (round = 0; round < ROUNDS || end->met < 100; round++) {
+
+        while (!ring_rests(t)) {
+            sched_yield();
+        }
+
+        spin(rnd(&seed) % (rnd(&seed) % 8 ? 2000 : 100000));
+
+        end->met += atomic_load(&t->hdr->punch) != 0;
+        left = U(t->size) / 8 * 7 >> rnd(&seed) % 4;
+        t->p.inflight = 1;
+
+        if (rest_frame(t, 1 + rnd(&seed) % 2048, round) == NULL) {
+            end->wrong = "a ring at rest refused a frame";
+            break;
+        }
+
+        while (left) {
+            n = 1 + rnd(&seed) % 2048;
+            n = n < left ? n : left;
+            left -= n;
+
+            if (rest_frame(t, n, round) == NULL) {
+                end->refused++;
+                break;
+            }
+
+            if (rnd(&seed) % 16 == 0) {
+                ngx_http_llm_capture_ring_publish(&t->p);
+            }
+        }
+
+        t->p.inflight = 0;
+
+        if (rest_frame(t, 1, round) == NULL) {
+            end->wrong = "an END was refused";
+            break;
+        }
+
+        ngx_http_llm_capture_ring_publish(&t->p);
+    }
+
+    atomic_store(&end->done, 1);
+}
+
+
+static uint64_t
+rest_consume(ring_t *t, rest_t *end, pid_t *pid)
+{
+    int                             rc, over;
+    size_t                          at, from;
+    uint64_t                        punched, seed;
+    ngx_http_llm_capture_frame_t    f;
+    ngx_http_llm_capture_reader_t   r;
+
+    r = ring_reader(t);
+    punched = 0;
+    seed = 4;
+
+    for ( ;; ) {
+        over = atomic_load(&end->done) || !alive(pid);
+
+        while ((rc = ring_next(t, &r, &f, &at)) == 1) {
+            stamp((ngx_http_llm_capture_frame_t *) (t->data + at), 1);
+        }
+
+        assert_int_equal(rc, 0);
+
+        if (over) {
+            return punched;
+        }
+
+        ring_tail(t, &r);
+
+        from = NGX_HTTP_LLM_CAPTURE_FLOOR + rnd(&seed) % 64 * 4096;
+        punched += ngx_http_llm_capture_ring_punch(t->hdr, t->data, from,
+                       t->size, ngx_http_llm_capture_pos(r.lap, r.off)) == 1;
+    }
+}
+
+
+static void
+test_rest(void **state)
+{
+    pid_t     pid;
+    ring_t    t;
+    rest_t   *end;
+    uint64_t  punched;
+
+    (void) state;
+
+    ring_make(&t, 4 * MIB);
+    ring_at(&t, 1, U(3 * MIB));
+    end = (rest_t *) (t.map + 1024);
+    fflush(NULL);
+
+    pid = fork();
+    assert_true(pid != -1);
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        rest_produce(&t, end);
+        _exit(0);
+    }
+
+    child_status = -1;
+    punched = rest_consume(&t, end, &pid);
+
+    if (pid) {
+        waitpid(pid, &child_status, 0);
+    }
+
+    printf("# %u laps, %llu punches, %llu met one, %llu frames refused%s%s\n",
+           (unsigned) (ring_head(&t) >> 32), (unsigned long long) punched,
+           (unsigned long long) end->met, (unsigned long long) end->refused,
+           end->wrong ? ": " : "", end->wrong ? end->wrong : "");
+
+    assert_int_equal(child_status, 0);
+    assert_null(end->wrong);
+    assert_true(punched > 100);
+
+    ring_free(&t);
+}
+
+
 int
 main(void)
 {
@@ -260,6 +449,7 @@ main(void)
         cmocka_unit_test(test_middle),
         cmocka_unit_test(test_punched),
         cmocka_unit_test(test_dekker),
+        cmocka_unit_test(test_rest),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

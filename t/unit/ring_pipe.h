@@ -28,6 +28,7 @@ typedef struct {
     uint64_t                       ended;
     uint64_t                       aborted;
     uint64_t                       refused;
+    uint64_t                       wrongly;   /* by a ring at rest */
 } pipe_end_t;
 
 
@@ -95,7 +96,7 @@ static inline void
 pipe_put(duct_t *c, ngx_http_llm_capture_record_t *rec, uint64_t *seed)
 {
     size_t                        len;
-    unsigned                      end;
+    unsigned                      end, rests;
     struct iovec                  iov[2];
     ngx_http_llm_capture_ring_t  *p;
 
@@ -120,6 +121,8 @@ pipe_put(duct_t *c, ngx_http_llm_capture_record_t *rec, uint64_t *seed)
     iov[1].iov_base = (uint8_t *) iov[0].iov_base + len / 2;
     iov[1].iov_len = len - len / 2;
 
+    rests = ring_rests(&c->t) && len <= c->t.size / 16;
+
     if (ngx_http_llm_capture_record_put(p, rec, iov, 2,
                                         end ? NGX_HTTP_LLM_CAPTURE_END : 0)
         == 0)
@@ -129,6 +132,7 @@ pipe_put(duct_t *c, ngx_http_llm_capture_record_t *rec, uint64_t *seed)
 
     } else {
         c->end->refused++;
+        c->end->wrongly += rests;
 
         if (rec->begun) {
             ngx_http_llm_capture_record_abort(p, rec,
@@ -139,6 +143,23 @@ pipe_put(duct_t *c, ngx_http_llm_capture_record_t *rec, uint64_t *seed)
     }
 
     ngx_http_llm_capture_ring_publish(p);
+}
+
+
+/* until all is read and done, and a while longer */
+
+static inline void
+pipe_pause(duct_t *c, uint64_t *seed)
+{
+    unsigned  n;
+
+    while (!ring_rests(&c->t)) {
+        sched_yield();
+    }
+
+    for (n = rnd(seed) % 16; n; n--) {
+        sched_yield();
+    }
 }
 
 
@@ -165,6 +186,10 @@ pipe_produce(duct_t *c)
         }
 
         busy = up[0].id || up[1].id || up[2].id;
+
+        if (!busy && rnd(&seed) % 2) {
+            pipe_pause(c, &seed);
+        }
 
     } while (busy || id < c->records);
 
@@ -232,15 +257,18 @@ pipe_check(duct_t *c, const ngx_http_llm_capture_frame_t *f, size_t at)
 
 
 static inline void
-pipe_punch(duct_t *c, uint64_t *seed)
+pipe_punch(duct_t *c, const ngx_http_llm_capture_reader_t *r,
+    uint64_t *seed)
 {
-    size_t  from;
+    size_t    from;
+    uint64_t  read;
 
     from = c->t.size - NGX_HTTP_LLM_CAPTURE_FLOOR;
     from = NGX_HTTP_LLM_CAPTURE_FLOOR + rnd(seed) % (from / 4096) * 4096;
+    read = ngx_http_llm_capture_pos(r->lap, r->off);
 
     c->punched += ngx_http_llm_capture_ring_punch(c->t.hdr, c->t.data, from,
-                                                  c->t.size) == 1;
+                                                  c->t.size, read) == 1;
 }
 
 
@@ -293,7 +321,7 @@ pipe_consume(duct_t *c)
         }
 
         if (c->t.size > NGX_HTTP_LLM_CAPTURE_FLOOR && rnd(&seed) % 8 == 0) {
-            pipe_punch(c, &seed);
+            pipe_punch(c, &r, &seed);
         }
 
         if (rnd(&seed) % 4 == 0) {
@@ -314,10 +342,11 @@ pipe_consume(duct_t *c)
 static inline void
 pipe_report(const duct_t *c)
 {
-    printf("# %llu ended, %llu aborted, %llu puts refused, %llu bytes, "
-           "%llu punches\n", (unsigned long long) c->ended,
+    printf("# %llu ended, %llu aborted, %llu puts refused (%llu wrongly), "
+           "%llu bytes, %llu punches\n", (unsigned long long) c->ended,
            (unsigned long long) c->aborted,
            (unsigned long long) c->end->refused,
+           (unsigned long long) c->end->wrongly,
            (unsigned long long) c->bytes, (unsigned long long) c->punched);
 }
 

@@ -12,6 +12,7 @@
 
 
 #define FLOOR  U(NGX_HTTP_LLM_CAPTURE_FLOOR)
+#define START  ngx_http_llm_capture_pos(1, 0)
 
 
 static int
@@ -35,18 +36,18 @@ test_punch(void **state)
     /* never below the floor, nor nothing */
 
     assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                         NGX_HTTP_LLM_CAPTURE_FLOOR - 4096, t.size), 0);
+                         NGX_HTTP_LLM_CAPTURE_FLOOR - 4096, t.size, START), 0);
     assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                         3 * MIB, 3 * MIB), 0);
+                         3 * MIB, 3 * MIB, START), 0);
 
     /* nor where the producer may be */
 
     t.hdr->want = U(3 * MIB) + 1;
     assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data, 3 * MIB,
-                                                     t.size), 0);
+                                                     t.size, START), 0);
     t.hdr->want = U(3 * MIB);
     assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data, 3 * MIB,
-                                                     t.size), 1);
+                                                     t.size, START), 1);
     assert_true(zeroed(t.data + 3 * MIB, MIB));
     assert_int_equal(t.data[3 * MIB - 1], 1);
     assert_int_equal(t.data[0], 1);
@@ -54,7 +55,7 @@ test_punch(void **state)
     /* what is no page is the system's error; nothing stays locked */
 
     assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
-                                                     3 * MIB + 1, t.size), -1);
+                         3 * MIB + 1, t.size, START), -1);
     assert_int_equal(t.hdr->punch, 0);
 
     ring_free(&t);
@@ -130,29 +131,143 @@ test_punch_spares_ends(void **state)
 }
 
 
-/* a new owner finds head above pages that are just given back */
+/*
+ * A ring at rest whose head stands high, while pages are given back: of a new
+ * owner too.  The JUMP goes to the page that is spared, the body to the front,
+ * and above the floor goes nothing.
+ */
 
 static void
-test_punch_at_open(void **state)
+at_rest(uint32_t off)
+{
+    ring_t    t;
+    uint64_t  head;
+
+    ring_make(&t, 4 * MIB);
+    ring_at(&t, 1, off);
+    t.hdr->punch = FLOOR;
+
+    assert_null(ring_frame(&t, FLOOR, 0));
+    assert_int_equal(t.hdr->want, 0);
+    assert_int_equal(t.p.off, off);
+
+    t.p.inflight = 1;
+    assert_non_null(ring_frame(&t, U(MIB), 0));
+    assert_int_equal(t.p.lap, 2);
+    assert_null(ring_frame(&t, U(MIB / 2), 1));
+
+    /* what comes after the JUMP is not asked for as if it stood there */
+
+    assert_non_null(ring_frame(&t, U(65536), 1));
+    t.p.inflight = 0;
+    assert_non_null(ring_frame(&t, 1, 2));
+
+    /* no other page was touched */
+
+    head = (uint64_t) off * UNIT / 4096 * 4096;
+    assert_true(zeroed(t.data + NGX_HTTP_LLM_CAPTURE_FLOOR,
+                       head - NGX_HTTP_LLM_CAPTURE_FLOOR));
+
+    if (head < t.size) {
+        assert_true(zeroed(t.data + head + 4096, t.size - head - 4096));
+    }
+
+    /* the JUMP stands where nothing is given back before it is read */
+
+    assert_true(t.hdr->want > off || off == U(t.size));
+    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data, head,
+                         t.size, ngx_http_llm_capture_pos(1, off)), 0);
+    ngx_http_llm_capture_ring_publish(&t.p);
+    assert_int_equal(t.hdr->want, 0);
+    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
+                         NGX_HTTP_LLM_CAPTURE_FLOOR, t.size,
+                         ngx_http_llm_capture_pos(1, off)), 0);
+    assert_int_equal(ring_drain(&t, 0), 3);
+    assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
+                         NGX_HTTP_LLM_CAPTURE_FLOOR, t.size, ring_head(&t)),
+                     1);
+
+    ring_free(&t);
+}
+
+
+static void
+test_punch_at_rest(void **state)
+{
+    (void) state;
+
+    at_rest(U(3 * MIB));
+    at_rest(U(3 * MIB) - 1);
+    at_rest(FLOOR);
+    at_rest(U(4 * MIB) - 1);
+}
+
+
+/* what was granted before a rest is not granted after it */
+
+static void
+test_punch_asks_anew(void **state)
 {
     ring_t  t;
 
     (void) state;
 
-    ring_make(&t, 4 * MIB);
-    ring_at(&t, 1, U(3 * MIB));
-    t.hdr->punch = FLOOR;
-
-    /* it would write its JUMP there */
-
-    assert_null(ring_frame(&t, 1, 0));
-    assert_true(zeroed(t.data + NGX_HTTP_LLM_CAPTURE_FLOOR, 2 * MIB));
-    assert_int_equal(t.p.lap, 1);
-
-    t.hdr->punch = 0;
-    assert_non_null(ring_frame(&t, 1, 0));
+    high(&t);
+    t.p.inflight = 0;
+    assert_non_null(ring_frame(&t, 1, 1));
+    assert_true(t.hdr->want > U(3 * MIB));
     ngx_http_llm_capture_ring_publish(&t.p);
-    assert_int_equal(ring_drain(&t, 0), 1);
+    assert_int_equal(ring_drain(&t, 0), 2);
+    assert_int_equal(t.hdr->want, 0);
+
+    t.hdr->punch = FLOOR;
+    assert_null(ring_frame(&t, U(2 * MIB), 2));
+    assert_int_equal(t.hdr->want, 0);
+    assert_non_null(ring_frame(&t, U(MIB), 2));
+    assert_true(t.hdr->want > U(3 * MIB));
+
+    ring_free(&t);
+}
+
+
+/* the helper's side: all above the floor but the page at head */
+
+static void
+test_punch_spares_head(void **state)
+{
+    ring_t    t;
+    size_t    at;
+    uint32_t  off;
+
+    (void) state;
+
+    ring_make(&t, 4 * MIB);
+
+    for (off = FLOOR; off <= U(t.size); off += 64) {
+        memset(t.data, 1, t.size);
+        ring_at(&t, 1, off);
+        at = (size_t) off * UNIT / 4096 * 4096;
+
+        /* not while there is something to read */
+
+        assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
+                             NGX_HTTP_LLM_CAPTURE_FLOOR, t.size,
+                             ring_head(&t) - 1), 0);
+        assert_int_equal(ngx_http_llm_capture_ring_punch(t.hdr, t.data,
+                             NGX_HTTP_LLM_CAPTURE_FLOOR, t.size,
+                             ring_head(&t)), 1);
+
+        assert_true(zeroed(t.data + NGX_HTTP_LLM_CAPTURE_FLOOR,
+                           at - NGX_HTTP_LLM_CAPTURE_FLOOR));
+
+        if (at < t.size) {
+            assert_int_equal(t.data[at], 1);
+            assert_int_equal(t.data[at + 4095], 1);
+            assert_true(zeroed(t.data + at + 4096, t.size - at - 4096));
+        }
+
+        off += off == FLOOR ? 0 : U(MIB / 4);
+    }
 
     ring_free(&t);
 }
@@ -198,7 +313,7 @@ between_parts(uint32_t others, uint32_t granted)
     assert_int_equal(ngx_http_llm_capture_record_put(&t.p, &rec, &iov, 1,
                                                 NGX_HTTP_LLM_CAPTURE_END), -1);
     assert_int_equal(t.p.inflight, others + rec.begun);
-    assert_int_equal(rec.begun, granted > others);
+    assert_int_equal(rec.begun, granted > others + 1);
 
     for (i = others + rec.begun; i; i--) {
         ngx_http_llm_capture_record_abort(&t.p, &rec,
@@ -236,7 +351,9 @@ main(void)
         cmocka_unit_test(test_punch),
         cmocka_unit_test(test_punch_refuses),
         cmocka_unit_test(test_punch_spares_ends),
-        cmocka_unit_test(test_punch_at_open),
+        cmocka_unit_test(test_punch_at_rest),
+        cmocka_unit_test(test_punch_asks_anew),
+        cmocka_unit_test(test_punch_spares_head),
         cmocka_unit_test(test_punch_between_parts),
     };
 

@@ -62,6 +62,8 @@ run(size_t size, uint64_t records, uint32_t most, uint64_t seed)
     assert_int_equal(c.ended, c.end->ended);
     assert_int_equal(c.aborted, c.end->aborted);
     assert_int_equal(c.ended + c.aborted, records);
+    assert_int_equal(c.end->wrongly, 0);
+    assert_true(size <= NGX_HTTP_LLM_CAPTURE_FLOOR || c.punched > 0);
 
     ring_free(&c.t);
     free(c.up);

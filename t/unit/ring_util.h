@@ -144,6 +144,17 @@ ring_tail(ring_t *t, const ngx_http_llm_capture_reader_t *r)
 }
 
 
+/* nothing in it and nothing to come: no helper may refuse a small body here */
+
+static inline int
+ring_rests(ring_t *t)
+{
+    return t->p.inflight == 0
+           && atomic_load_explicit(&t->hdr->tail, memory_order_acquire)
+              == ngx_http_llm_capture_pos(t->p.lap, t->p.off);
+}
+
+
 /* the next frame that is no JUMP */
 
 static inline int

@@ -86,8 +86,9 @@ def stall(up):
     series, table = [], {}
     hold = stage.quick(60, 3)
     with proxy(up, '256m') as p:
-        # one worker has one of 16 rings
-        stage.load(p.port, '/on/x', bodies.chat(4096), .5, rate=100)
+        # one worker has one of 16 rings, of which it goes through a window of
+        # 1 MiB whatever the load: at rest it has been through that once
+        stage.load(p.port, '/on/x', bodies.chat(4096), 4, rate=100)
         stage.quiet(p.helpers)
         table['rest'] = watch(p, 2, series, 'rest')
         stage.load(p.port, '/on/x', body, 2, rate=500)

@@ -47,16 +47,18 @@ class Storm(Life):
             except (OSError, ValueError, IndexError):
                 pass
 
-    def kill_helper(self):
-        for pid in self.helpers():
+    def strike(self, pids):
+        for pid in pids:
             try:
                 self.signal('KILL', pid)
             except ProcessLookupError:
-                pass
+                pass                    # another stroke, or a reload
+
+    def kill_helper(self):
+        self.strike(self.helpers())
 
     def kill_worker(self):
-        for pid in self.workers()[:1]:
-            self.signal('KILL', pid)
+        self.strike(self.workers()[:1])
 
     def hup(self):
         self.signal('HUP')

@@ -15,7 +15,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 NGINX = os.environ.get('LLM_CAPTURE_NGINX', 'nginx')
 
-TITLES = {'processes': 'Processes', 'config': 'Configuration',
+TITLES = {'processes': 'Processes', 'points': 'The helper at each step',
+          'config': 'Configuration',
           'files': 'Files and disks', 'clients': 'Clients',
           'limits': 'Clock and limits'}
 

@@ -186,9 +186,12 @@ class Stage(Lives):
 
     def helper(self):
         """Also learns which zone the helper serves, for counters()."""
-        pid = super().helper()
-        self.zones[pid] = zone_of(pid)
-        return pid
+        while True:
+            pid = super().helper()
+            zone = zone_of(pid)
+            if zone:                    # or it has gone meanwhile
+                self.zones[pid] = zone
+                return pid
 
     def new_helper(self, old):
         super().new_helper(old)
@@ -257,7 +260,7 @@ class Stage(Lives):
     def counters(self):
         """The sums over all paths and zones, of the last reports of each."""
         last = {}
-        newest = ([''] + list(self.zones.values()))[-1]
+        newest = list(self.zones.values())[-1] if self.zones else ''
         for line in self.log().splitlines():
             found = self.LINE.search(line)
             pid = re.search(r'\] (\d+)#', line)

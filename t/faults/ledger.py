@@ -205,6 +205,9 @@ class Account:
             - self.ledger.turned_down()
         queued = missing & self.ledger.with_verdict('queued')
         late = sum(v for k, v in row.items() if LATE.match(k))
+        # the worker says so of names, the helper of their number
+        late += max(0, row.get('bad_path', 0)
+                    - len(self.ledger.with_verdict('bad_path')))
         early = row.get('seen', 0) - row.get('recorded', 0) - late \
             - len(self.ledger.turned_down())
         return max(0, len(queued) - late) \

@@ -200,23 +200,28 @@ def many_locations(s):
 def values(s, n, files):
     s.load.more(n, 300)
     s.load.stop()
-    s.wait_drained()
+    wait_for(lambda: sum(name.endswith('.jsonl') for name in
+                         os.listdir(s.dir + '/capture')) >= files,
+             'the files', 60, 0.05)
     check_files(s, lambda i: f'requests.f{i % n}.jsonl', files)
 
+
+# small ones: to make files takes longer than to send, the queue has to hold all
 
 def value_of(n):
     return dict(headers=lambda i: {'X-File': f'f{i % n}'}, pause=0)
 
 
 @row('paths: 2000 values', 'of a header, a file each',
-     modes=(UNBUFFERED,), path=BY_HEADER, stays=True, load=value_of(2000))
+     modes=BOTH or (UNBUFFERED,), path=BY_HEADER, stays=True, length=200,
+     load=value_of(2000))
 def many_paths(s):
     values(s, 2000, 2000)
 
 
 @row('paths: 10100 values', 'of a header; the last 100 have no file',
-     long=True, path=BY_HEADER, stays=True, load=value_of(10100),
-     drops=('bad_path',))
+     long=True, path=BY_HEADER, stays=True, length=200,
+     load=value_of(10100), drops=('bad_path',))
 def too_many_paths(s):
     values(s, 10100, 10000)
 

@@ -24,8 +24,9 @@ HEAD = """\
 # Reliability
 
 Each row of these tables is a fault that was staged under load, and the account
-that was settled afterwards from the clients' own ledger. The tables are written
-by `make check-long` from its run, with {nginx}; the rows are in `t/faults/`.
+that was settled afterwards from the clients' own ledger. `t/faults/report.py` has
+written the tables from a run of the rows in `t/faults/`, with {nginx}; `make
+check-long` runs those that take long as well.
 
 - *sent*: requests that clients began; *answered*: those nginx answered 2xx.
   The difference are clients that went away, and workers that were killed.

@@ -47,7 +47,8 @@ from llmcapture import (CAPTURE_PATH, H2, HELPER, MODULE,   # noqa: E402,F401
                         free_port, is_, like, mock, ok, processes, request,
                         skip, wait_for, wait_gone)
 from load import Load, numbered, send                       # noqa: E402,F401
-from snapshot import check_back, snapshot, zone_of          # noqa: E402,F401
+from snapshot import (MEMORY_SLACK, check_back, snapshot,   # noqa: E402,F401
+                      zone_of)
 from tap import failures, trial                             # noqa: E402,F401
 
 LONG = bool(os.environ.get('LLM_CAPTURE_LONG'))

@@ -25,8 +25,8 @@ HEAD = """\
 
 Each row of these tables is a fault that was staged under load, and the account
 that was settled afterwards from the clients' own ledger. They are written by
-`t/faults/report.py` from a run of the rows in `t/faults/`, here with {nginx};
-`make check-long` runs those that take long as well.
+`t/faults/report.py` from a run of the rows in `t/faults/`, here with
+{nginx}; `make check-long` runs those that take long as well.
 
 - *sent*: requests that clients began; *answered*: those nginx answered 2xx.
   The difference are clients that went away, and workers that were killed.
@@ -40,8 +40,8 @@ sent, when an answer differs from that of the same request without capture,
 when the error log has an alert that does not belong to the fault, and when
 processes, descriptors or memory are not back to where they began.
 
-Outside of the sum is SIGKILL of all processes at once, or the loss
-of the machine, takes the queue with its numbers. What had been written stays.
+Outside of the sum is SIGKILL of all processes at once, or the loss of the
+machine: it takes the queue with its numbers. What had been written stays.
 
 One is not mended yet: after a reload that changed the size of the queue or
 ended all capture, the old helper has no successor. If it is killed while it

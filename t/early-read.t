@@ -37,17 +37,6 @@ def post(ng, name, data, early, sizes=None):
                               sizes=sizes)).status
 
 
-def check(ng, name, sent, **why):
-    want = dict(why)
-    if sent:
-        want['recorded'] = len(sent)
-    if want:
-        want['seen'] = sum(want.values())
-    is_(counted(ng, ng.path(name + '.jsonl')), want, f'{name}: counted')
-    is_(sorted(map(sha, payloads(ng, name))), sorted(map(sha, sent)),
-        f'{name}: recorded as sent')
-
-
 with Upstream() as upstream, Nginx(
         upstream, path='', http=WHAT
         + both('body', PASS % '')

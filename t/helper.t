@@ -183,21 +183,7 @@ with case('a worker killed in an upload'), \
 
 
 with case('a crash loop'), Life(allow=KILLED) as ng:
-    # without a pause there are some hundred starts in this time
-    begun = time.monotonic()
-    last = 0
-    for _ in range(4):
-        last = wait_for(lambda: [p for p in ng.helpers() if p != last
-                                 and 'anon_inode:[eventpoll]'
-                                 in fds(p).values()],
-                        'a helper that is ready')[0]
-        ng.signal('KILL', last)
-    took = time.monotonic() - begun
-    starts = ng.log().count('start llm capture helper process')
-    # one before, one after more than a second, one that still waits
-    ok(starts <= took + 3, 'it is started once a second at most',
-       f'{starts} starts in {took:.2f} s')
-    ng.new_helper(last)
+    ng.crash_loop(4)
     ng.push(20)
     ng.settled('after a crash loop')
 

@@ -22,17 +22,6 @@ def both(name, conf=PASS, **kw):
                           + conf, **kw) for v in ('on', 'off'))
 
 
-def check(ng, name, sent, **why):
-    want = dict(why)
-    if sent:
-        want['recorded'] = len(sent)
-    if want:
-        want['seen'] = sum(want.values())
-    is_(counted(ng, ng.path(name + '.jsonl')), want, f'{name}: counted')
-    is_(sorted(map(sha, payloads(ng, name))), sorted(map(sha, sent)),
-        f'{name}: recorded as sent')
-
-
 h2 = free_port()
 SENT = {}
 

@@ -10,6 +10,7 @@
 # A backlog is made by stopping the helper, never by being faster than it.
 
 import os
+import time
 
 from client import Connection
 from llmcapture import Nginx, is_, ok, wait_for
@@ -81,6 +82,23 @@ class Lives(Nginx):
         wait_for(lambda: not [p for p in processes()
                               if p[1] == master and name in p[2]],
                  f'the end of each "{name}"')
+
+    def crash_loop(self, times):
+        """Kills each helper that is ready; returns when one lives."""
+        # without a pause there are some hundred starts in this time
+        begun, last = time.monotonic(), 0
+        for _ in range(times):
+            last = wait_for(lambda: [p for p in self.helpers() if p != last
+                                     and 'anon_inode:[eventpoll]'
+                                     in fds(p).values()],
+                            'a helper that is ready')[0]
+            self.signal('KILL', last)
+        took = time.monotonic() - begun
+        starts = self.log().count('start llm capture helper process')
+        # one before, one after more than a second, one that still waits
+        ok(starts <= took + 3, 'it is started once a second at most',
+           f'{starts} starts in {took:.2f} s')
+        self.new_helper(last)
 
     def family(self):
         return [self.master] + [p[0] for p in processes()

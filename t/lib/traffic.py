@@ -12,6 +12,7 @@ import termios
 
 from client import Connection
 from procs import wait_for
+from tap import is_
 
 HEAD = b'{"model":"demo","messages":[{"role":"user","content":"'
 TAIL = b'"}]}'
@@ -165,3 +166,15 @@ def counted(ng, template):
     harness has checked that they add up."""
     row = ng.counters(template) or {}
     return {k: n for k, n in row.items() if n and k != 'bytes'}
+
+
+def check(ng, name, sent, **why):
+    """The file of a server has just these bodies; why: its other counters."""
+    want = dict(why)
+    if sent:
+        want['recorded'] = len(sent)
+    if want:
+        want['seen'] = sum(want.values())
+    is_(counted(ng, ng.path(name + '.jsonl')), want, f'{name}: counted')
+    is_(sorted(map(sha, payloads(ng, name))), sorted(map(sha, sent)),
+        f'{name}: recorded as sent')

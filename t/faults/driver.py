@@ -259,6 +259,19 @@ class Stage(Lives):
         wait_for(lambda: goal <= set(self.account().lines),
                  'the records of all answers', timeout, 0.05)
 
+    def queued(self):
+        """One more request: was it queued?  If so it is in the file now."""
+        n = self.ledger.next()
+        with Connection(self.port) as c:
+            send(c, n, data=self.ledger.body(n))
+            self.ledger.answer(n, c.response())
+        self.wait_drained(since=n - 1)
+        return n in self.ledger.with_verdict('queued')
+
+    def wait_room(self):
+        """A line is in the file a moment before its room is given back."""
+        wait_for(self.queued, 'room in the queue')
+
     def counters(self):
         """The sums over all paths and zones, of the last reports of each."""
         last = {}

@@ -396,16 +396,6 @@ def latency(took):
     return took[len(took) // 2], took[len(took) * 99 // 100], took[-1]
 
 
-def queued(s):
-    """One more request: was it queued?  If so it is in the file now."""
-    n = s.ledger.next()
-    with Connection(s.port) as c:
-        send(c, n, data=s.ledger.body(n))
-        s.ledger.answer(n, c.response())
-    s.wait_drained(since=n - 1)
-    return n in s.ledger.with_verdict('queued')
-
-
 def stalled(stall, go_on, seconds):
     """50 KB each: answers as before, memory bounded, dropped ones counted."""
     def function(s):
@@ -424,9 +414,8 @@ def stalled(stall, go_on, seconds):
         go_on(s)
         s.load.stop()
         s.wait_drained()
-        # a line is in the file a moment before its room is given back
-        wait_for(lambda: queued(s), 'room in the queue')
-        ok(all(queued(s) for _ in range(10)), 'it has caught up')
+        s.wait_room()
+        ok(all(s.queued() for _ in range(10)), 'it has caught up')
         s.exact = {'queue_full': len(s.ledger.turned_down())}
 
         diag('median, 99 %, most: ' + ', '.join(

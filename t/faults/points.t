@@ -60,6 +60,7 @@ def spill(s):
     dies(s, 'spill', s.start_load)
     s.load.stop()                       # or a full queue ends the upload
     s.wait_drained()
+    s.wait_room()
     points.arm('spill ended', slot=1)   # by the one after it
     dies(s, 'spill more', lambda: s.let_go(c))
     points.wait('spill ended', slot=1)

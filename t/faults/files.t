@@ -315,6 +315,33 @@ if can_mount():
         s.wait_drained(since=mark)
         s.due = {'failed': 1, 'write_errors': 1}
 
+    # nginx kills its children 3 s after TERM, and a last one goes on
+
+    def end_when_full(sig, limit, free):
+        def function(s):
+            fill(s)
+            wait_for(lambda: 'No space left' in s.log(), 'the warning')
+            s.load.more(50)
+            s.load.stop()
+            family, began = s.family(), time.monotonic()
+            s.signal(sig)
+            if free:
+                os.unlink(s.dir + '/capture/ballast')
+            s.wait_end(family)
+            took = time.monotonic() - began
+            ok(took < limit + 4, 'the master has left', f'{took:.1f} s')
+            s.due = {'write_errors': 1, **({} if free else {'lost': 1})}
+        return function
+
+    for sig, limit in (('QUIT', 1), ('TERM', 4)):
+        for free in (False, True):
+            row(f'disk: full, and {sig}', 'with a queue'
+                + (', and freed after it' if free else ''), prepare=mount,
+                load=CALM, drops=() if free else ('lost',),
+                allow=f'{KILLED}|requests lost: not written',
+                path=CAPTURE_PATH + f'llm_capture_drain_timeout {limit}s;')(
+                end_when_full(sig, limit, free))
+
 else:
     skip('a disk that is full', 'no tmpfs can be mounted')
 

@@ -310,7 +310,9 @@ ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d)
 
         /* owned: something is still to be written, for whoever asks at exit */
 
-        if (r->first == NULL && r->nuploads == 0) {
+        if (r->first == NULL && r->nuploads == 0
+            && !NGX_HTTP_LLM_CAPTURE_BROKEN("reclaim"))
+        {
             ngx_http_llm_capture_free_ring(d, i);
         }
     }

@@ -5,11 +5,13 @@
 # Negative controls: a rule of the module is broken, and a row that is good
 # with the rule must then be found bad, for the right reason.
 
+import errno
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import driver                               # noqa: E402
+from disk import Disk                       # noqa: E402
 from driver import *                        # noqa: E402,F403
 from limit import FSIZE, limited             # noqa: E402
 from points import PASS, Points, names      # noqa: E402
@@ -102,6 +104,41 @@ def owner_lives(s):
     s.load.more(20)
     s.wait_drained()
     s.let_go(c)
+
+
+@control('flock', 'none of .* lost', 'two instances, of which one is stopped '
+         'between a short write and the cut', modes=(BUFFERED,), load=CALM,
+         prepare=Disk)
+def two_instances(s):
+    path, pid = s.path('completions'), s.helper()
+    with s.another() as other:
+        other.helper()
+        points.arm('before cut', sig='STOP')
+        s.disk.set(error=errno.EIO, every=2, most=40)
+        points.wait('before cut')
+        wait_for(lambda: state(pid) == 'T', 'it to stop')
+        s.disk.set()
+        size = os.path.getsize(path)
+        load = other.start_load(**CALM)
+        wait_for(lambda: os.path.getsize(path) > size if points.rule
+                 else 'cannot lock' in other.log(), 'the other one')
+        s.thaw(pid)
+        load.stop()
+        other.quit()
+        s.add(other)
+    s.due = {'write_errors': 1}
+
+
+@control('reclaim', 'nothing counted but what is due', 'worker after worker is '
+         'killed, more than there are queues', modes=(BUFFERED,), workers=1,
+         allow=f'{KILLED}|requests lost')
+def many_dead(s):
+    s.load.stop()
+    for _ in range(20):
+        s.queued()
+        worker = s.workers()[0]
+        s.signal('KILL', worker)
+        wait_for(lambda: set(s.workers()) - {worker}, 'another worker')
 
 
 def proven(r, backend, control, mode, daemon):

@@ -72,7 +72,6 @@ typedef struct {
     ngx_shm_zone_t                *shm_zone;        /* NULL: nothing captures */
     ngx_http_llm_capture_zone_t    zone;            /* base: after init */
     ngx_uint_t                     lock;            /* the zone's first byte */
-    uint64_t                       gen;             /* of the helper */
 } ngx_http_llm_capture_main_conf_t;
 
 
@@ -287,6 +286,9 @@ ngx_core_conf_t *ngx_http_llm_capture_core_conf(ngx_cycle_t *cycle);
 
 ngx_int_t ngx_http_llm_capture_init_module(ngx_cycle_t *cycle);
 
+/* asked by a helper with its data: is it of the newest generation? */
+ngx_uint_t ngx_http_llm_capture_present(void *data);
+
 /*
  * The memfd of byte locks and the eventfd that wakes the helper; -1: none.
  *
@@ -316,11 +318,20 @@ void ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle);
 void ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data);
 
 
+/* src/ngx_http_llm_capture_kept.c, the rest of it in _drainer.h */
+
+/* for a process that has nothing to do with old zones, or whose code goes */
+void ngx_http_llm_capture_kept_drop(void);
+
+
 /* src/ngx_http_llm_capture_drainer.c, the rest of it in _drainer.h */
 
 /* init_process of a worker: tells the helper that somebody is there */
 ngx_int_t ngx_http_llm_capture_lock_worker(
     ngx_http_llm_capture_main_conf_t *mcf);
+
+
+/* src/ngx_http_llm_capture_single.c */
 
 /* master_process off: the single process drains by a timer; called by the
  * worker after it published something */

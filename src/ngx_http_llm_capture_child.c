@@ -85,20 +85,18 @@ ngx_http_llm_capture_child_close_fds(ngx_cycle_t *cycle)
  */
 
 void
-ngx_http_llm_capture_child_back_off(ngx_http_llm_capture_main_conf_t *mcf)
+ngx_http_llm_capture_child_back_off(ngx_http_llm_capture_zone_hdr_t *zone,
+    uint64_t gen)
 {
-    uint64_t                          now, start, rest;
-    sigset_t                          set;
-    struct pollfd                     pfd;
-    struct timespec                   ts;
-    ngx_http_llm_capture_zone_hdr_t  *zone;
-
-    zone = ngx_http_llm_capture_zone_hdr(&mcf->zone);
+    uint64_t         now, start, rest;
+    sigset_t         set;
+    struct pollfd    pfd;
+    struct timespec  ts;
 
     now = ngx_http_llm_capture_now();
     start = atomic_load(&zone->start_ms);
 
-    if (atomic_load(&zone->start_gen) == mcf->gen
+    if (atomic_load(&zone->start_gen) == gen
         && start <= now
         && now - start < NGX_HTTP_LLM_CAPTURE_BACKOFF)
     {
@@ -117,7 +115,7 @@ ngx_http_llm_capture_child_back_off(ngx_http_llm_capture_main_conf_t *mcf)
         (void) ppoll(&pfd, 1, &ts, &set);
     }
 
-    atomic_store(&zone->start_gen, mcf->gen);
+    atomic_store(&zone->start_gen, gen);
     atomic_store(&zone->start_ms, ngx_http_llm_capture_now());
 }
 

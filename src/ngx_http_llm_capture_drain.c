@@ -311,16 +311,7 @@ ngx_http_llm_capture_drain_owners(ngx_http_llm_capture_drain_t *d)
 unsigned
 ngx_http_llm_capture_drain_owned(ngx_http_llm_capture_drain_t *d)
 {
-    uint32_t  i, n;
-
-    for (n = 0, i = 0; i < d->zone.nrings; i++) {
-        n += atomic_load_explicit(
-                 &ngx_http_llm_capture_zone_ring(&d->zone, i)->owner,
-                 memory_order_acquire)
-             != 0;
-    }
-
-    return n;
+    return ngx_http_llm_capture_zone_owned(&d->zone);
 }
 
 

@@ -4,8 +4,7 @@
  */
 
 /*
- * The pure drain tied to nginx: locks of the memfd, clock, log; and the single
- * process of master_process off, which has no helper and drains by a timer.
+ * The pure drain tied to nginx: locks of the memfd, clock, log.
  *
  * The locks are those of fcntl(2), held by a process: inherited descriptors
  * show them to everybody, and the kernel drops them at any kind of death.  It
@@ -15,9 +14,7 @@
 
 #include <ngx_config.h>
 #include <ngx_core.h>
-#include <ngx_event.h>
 #include <ngx_http.h>
-#include <poll.h>
 #include <syslog.h>
 
 #include "ngx_http_llm_capture_drainer.h"
@@ -27,17 +24,6 @@
 static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
 static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
     const char *text);
-static void ngx_http_llm_capture_single_handler(ngx_event_t *ev);
-
-
-typedef struct {
-    ngx_http_llm_capture_drainer_t     work;
-    ngx_event_t                        event;
-    ngx_connection_t                   dummy;       /* for debug logs */
-} ngx_http_llm_capture_single_t;
-
-
-static ngx_http_llm_capture_single_t  single;
 
 
 ngx_int_t
@@ -114,6 +100,8 @@ ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
         ngx_http_llm_capture_writer_destroy(d->writer);
         d->writer = NULL;
     }
+
+    (void) ngx_http_llm_capture_lock_byte(d->mcf->lock, F_UNLCK);
 }
 
 
@@ -148,38 +136,30 @@ ngx_http_llm_capture_drainer_lose(ngx_http_llm_capture_drainer_t *d)
 }
 
 
-void
+ngx_int_t
 ngx_http_llm_capture_drainer_finish(ngx_http_llm_capture_drainer_t *d,
     uint64_t end)
 {
-    uint64_t  now, due;
+    uint64_t  now;
 
-    for ( ;; ) {
-        now = ngx_http_llm_capture_now();
+    now = ngx_http_llm_capture_now();
 
-        ngx_http_llm_capture_drain_owners(d->drain);
+    ngx_http_llm_capture_drain_owners(d->drain);
 
-        if (ngx_http_llm_capture_drain_pass(d->drain, now) && now < end) {
-            continue;
-        }
-
-        if (ngx_http_llm_capture_drain_owned(d->drain) == 0) {
-            return;
-        }
-
-        if (now >= end) {
-            ngx_http_llm_capture_drainer_lose(d);
-            return;
-        }
-
-        due = ngx_http_llm_capture_drain_due(d->drain);
-
-        if (due <= now || due > now + NGX_HTTP_LLM_CAPTURE_NAP) {
-            due = now + NGX_HTTP_LLM_CAPTURE_NAP;
-        }
-
-        (void) poll(NULL, 0, (int) (ngx_min(due, end) - now));
+    if (ngx_http_llm_capture_drain_pass(d->drain, now) && now < end) {
+        return NGX_AGAIN;
     }
+
+    if (ngx_http_llm_capture_drain_owned(d->drain) == 0) {
+        return NGX_OK;
+    }
+
+    if (now >= end) {
+        ngx_http_llm_capture_drainer_lose(d);
+        return NGX_OK;
+    }
+
+    return NGX_BUSY;
 }
 
 
@@ -296,91 +276,4 @@ ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
     }
 
     ngx_log_error(n, d->log, err, "llm capture: %s", text);
-}
-
-
-ngx_int_t
-ngx_http_llm_capture_single_init(ngx_cycle_t *cycle)
-{
-    ngx_http_llm_capture_main_conf_t  *mcf;
-
-    mcf = ngx_http_llm_capture_main_conf(cycle);
-
-    /* the writer wants EFBIG as an error, not as the end of the process */
-
-    (void) signal(SIGXFSZ, SIG_IGN);
-
-    if (ngx_http_llm_capture_drainer_open(&single.work, cycle, mcf) != NGX_OK) {
-        /* an alert has been logged, and serving comes first */
-        return NGX_OK;
-    }
-
-    ngx_memzero(&single.event, sizeof(ngx_event_t));
-
-    single.dummy.fd = (ngx_socket_t) -1;
-
-    single.event.handler = ngx_http_llm_capture_single_handler;
-    single.event.data = &single.dummy;
-    single.event.log = cycle->log;
-    /* or it would hold a graceful shutdown */
-    single.event.cancelable = 1;
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_llm_capture_single_wake(void)
-{
-    if (single.work.drain == NULL) {
-        return;
-    }
-
-    if (single.event.timer_set
-        && (ngx_msec_int_t) (single.event.timer.key - ngx_current_msec)
-           <= NGX_HTTP_LLM_CAPTURE_NAP)
-    {
-        return;
-    }
-
-    ngx_add_timer(&single.event, NGX_HTTP_LLM_CAPTURE_NAP);
-}
-
-
-static void
-ngx_http_llm_capture_single_handler(ngx_event_t *ev)
-{
-    uint64_t  now, due;
-
-    now = ngx_http_llm_capture_now();
-
-    if (ngx_http_llm_capture_drain_pass(single.work.drain, now)) {
-        ngx_add_timer(ev, NGX_HTTP_LLM_CAPTURE_NAP);
-        return;
-    }
-
-    due = ngx_http_llm_capture_drain_due(single.work.drain);
-
-    if (due) {
-        due = (due > now) ? ngx_min(due - now, 60000) : 1;
-        ngx_add_timer(ev, (ngx_msec_t) due);
-    }
-}
-
-
-void
-ngx_http_llm_capture_single_exit(ngx_cycle_t *cycle)
-{
-    if (single.work.drain == NULL) {
-        return;
-    }
-
-    if (single.event.timer_set) {
-        ngx_del_timer(&single.event);
-    }
-
-    ngx_http_llm_capture_drainer_finish(&single.work,
-                                        ngx_http_llm_capture_now()
-                                        + single.work.mcf->drain_timeout);
-    ngx_http_llm_capture_drainer_close(&single.work);
 }

@@ -4,16 +4,16 @@
  */
 
 /*
- * The helper process: it becomes the worker's user, takes the zone's lock,
- * sleeps until a worker wakes it, and drains the rings into the files.  How it
- * is started is told in ngx_http_llm_capture_spawn.c.
+ * The helper process: it becomes the worker's user, sleeps until a worker wakes
+ * it, and drains the rings into the files.  How it is started is told in
+ * ngx_http_llm_capture_spawn.c, what it drains in ngx_http_llm_capture_care.c.
  *
  * It runs no event loop of nginx and no other module's init_process: nothing
  * but its own work can block or break it.
  *
  * QUIT, TERM and INT all mean the same: go on until nobody can put anything
- * into the zone and all is written, within a limit.  A successor, which a
- * reload brings, takes over earlier: it finds everything in the zone.
+ * into a zone and all is written, within a limit.  A successor, which a reload
+ * brings, takes over earlier: it finds everything in the zones.
  */
 
 
@@ -26,25 +26,20 @@
 #include "ngx_http_llm_capture_drainer.h"
 
 
-#define NGX_HTTP_LLM_CAPTURE_WAIT     20     /* ms between tries for the lock */
-#define NGX_HTTP_LLM_CAPTURE_TICK     1000   /* ms between looks at the end */
+/* ms between looks at the end, when something tells of it, and when nothing */
+#define NGX_HTTP_LLM_CAPTURE_TICK     1000
+#define NGX_HTTP_LLM_CAPTURE_EOF      20
 
 
 typedef struct {
-    ngx_http_llm_capture_drainer_t     work;
-    ngx_cycle_t                       *cycle;
-    ngx_http_llm_capture_main_conf_t  *mcf;
-    ngx_http_llm_capture_zone_hdr_t   *zone;
+    ngx_http_llm_capture_care_t   care;
+    ngx_cycle_t                  *cycle;
 
-    uint64_t                           since;  /* the limit runs; 0: not yet */
-    sigset_t                           mask;   /* while it sleeps */
-    int                                epoll;
-    int                                master; /* pidfd; -1: not to be had */
+    sigset_t                      mask;     /* while it sleeps */
+    int                           epoll;
+    int                           master;   /* pidfd; -1: not to be had */
 
-    unsigned                           more:1; /* to write, at the end */
-    unsigned                           quit:1;
-    unsigned                           orphan:1;
-    unsigned                           eof:1;  /* nobody can talk to us */
+    unsigned                      eof:1;    /* nobody can talk to us */
 } ngx_http_llm_capture_helper_t;
 
 
@@ -52,11 +47,6 @@ static void ngx_http_llm_capture_helper_epoll(
     ngx_http_llm_capture_helper_t *h);
 static void ngx_http_llm_capture_helper_watch(
     ngx_http_llm_capture_helper_t *h, int fd, uint32_t events);
-static void ngx_http_llm_capture_helper_announce(
-    ngx_http_llm_capture_helper_t *h);
-static int ngx_http_llm_capture_helper_work(ngx_http_llm_capture_helper_t *h);
-static ngx_uint_t ngx_http_llm_capture_helper_done(
-    ngx_http_llm_capture_helper_t *h);
 static int ngx_http_llm_capture_helper_timeout(
     ngx_http_llm_capture_helper_t *h, int timeout);
 static void ngx_http_llm_capture_helper_sleep(
@@ -83,28 +73,33 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
 
     ngx_memzero(&h, sizeof(ngx_http_llm_capture_helper_t));
 
-    h.cycle = cycle;
-    h.mcf = ngx_http_llm_capture_main_conf(cycle);
-
-    if (h.mcf == NULL || (uintptr_t) h.mcf->gen != (uintptr_t) data) {
+    if (!ngx_http_llm_capture_present(data)) {
         /* of an older generation: not to be started again */
         exit(2);
     }
 
-    h.zone = ngx_http_llm_capture_zone_hdr(&h.mcf->zone);
+    h.cycle = cycle;
     sigemptyset(&h.mask);
 
-    ngx_http_llm_capture_child_back_off(h.mcf);
+    ngx_http_llm_capture_care_init(&h.care, cycle);
+
+    if (h.care.n == 0) {
+        /* nothing captures any more, and what did is done */
+        exit(0);
+    }
+
+    ngx_http_llm_capture_child_back_off(h.care.zones[0].zone,
+                                        (uint64_t) (uintptr_t) data);
     ngx_http_llm_capture_child_become(cycle);
     ngx_http_llm_capture_helper_epoll(&h);
-    ngx_http_llm_capture_helper_announce(&h);
+    ngx_http_llm_capture_care_announce(&h.care);
 
     for ( ;; ) {
         ngx_http_llm_capture_helper_signals(&h);
 
-        timeout = ngx_http_llm_capture_helper_work(&h);
+        timeout = ngx_http_llm_capture_care_work(&h.care);
 
-        if (ngx_http_llm_capture_helper_done(&h)) {
+        if (ngx_http_llm_capture_care_over(&h.care)) {
             break;
         }
 
@@ -112,8 +107,6 @@ ngx_http_llm_capture_helper_cycle(ngx_cycle_t *cycle, void *data)
 
         ngx_http_llm_capture_helper_sleep(&h, timeout);
     }
-
-    ngx_http_llm_capture_drainer_close(&h.work);
 
     exit(0);
 }
@@ -173,143 +166,6 @@ ngx_http_llm_capture_helper_watch(ngx_http_llm_capture_helper_t *h, int fd,
 }
 
 
-/*
- * From now on a predecessor that was told to quit leaves: not before, as this
- * one might not have come so far.
- */
-
-static void
-ngx_http_llm_capture_helper_announce(ngx_http_llm_capture_helper_t *h)
-{
-    uint64_t  one;
-
-    atomic_store(&h->zone->gave_up, 0);
-    atomic_store(&h->zone->quit_ms, 0);
-    atomic_store(&h->zone->holder, (uint64_t) ngx_pid);
-
-    one = 1;
-
-    if (write(ngx_http_llm_capture_wake_fd, &one, sizeof(one)) == -1) {
-        /* only EAGAIN at 2^64 wake-ups: the predecessor has had them */
-    }
-}
-
-
-/* returns for how long there is nothing to do, in ms; -1: for ever */
-
-static int
-ngx_http_llm_capture_helper_work(ngx_http_llm_capture_helper_t *h)
-{
-    int       nap;
-    uint64_t  now, due;
-
-    nap = (h->quit || h->orphan) ? 0 : NGX_HTTP_LLM_CAPTURE_NAP;
-
-    if (h->work.drain == NULL) {
-
-        switch (ngx_http_llm_capture_drainer_open(&h->work, h->cycle, h->mcf)) {
-
-        case NGX_OK:
-            break;
-
-        case NGX_DECLINED:
-            /* a predecessor still writes: its end wakes nobody */
-            return NGX_HTTP_LLM_CAPTURE_WAIT;
-
-        default:
-            exit(1);
-        }
-    }
-
-    if (ngx_http_llm_capture_drain_pass(h->work.drain,
-                                        ngx_http_llm_capture_now()))
-    {
-        return nap;
-    }
-
-    /*
-     * Asleep, then a last look; the worker: published, then asleep.  One of
-     * both sees the other, so no wake-up is lost.
-     */
-
-    atomic_store(&h->zone->asleep, 1);
-    atomic_thread_fence(memory_order_seq_cst);
-
-    now = ngx_http_llm_capture_now();
-
-    if (ngx_http_llm_capture_drain_pass(h->work.drain, now)) {
-        atomic_store(&h->zone->asleep, 0);
-        return nap;
-    }
-
-    due = ngx_http_llm_capture_drain_due(h->work.drain);
-
-    if (due == 0) {
-        return -1;
-    }
-
-    if (due <= now) {
-        return 0;
-    }
-
-    return (int) ngx_min(due - now, 3600 * 1000);
-}
-
-
-static ngx_uint_t
-ngx_http_llm_capture_helper_done(ngx_http_llm_capture_helper_t *h)
-{
-    uint64_t  now;
-
-    h->more = 0;
-
-    if (!h->quit && !h->orphan) {
-        return 0;
-    }
-
-    if (h->quit && atomic_load(&h->zone->holder) != (uint64_t) ngx_pid) {
-        return 1;
-    }
-
-    if (h->work.drain == NULL) {
-        return 0;
-    }
-
-    /* of a death nobody tells us when the master is dead as well */
-
-    ngx_http_llm_capture_drain_owners(h->work.drain);
-
-    if (ngx_http_llm_capture_drainer_live(&h->work)) {
-        return 0;
-    }
-
-    /* nobody can add anything, but somebody may have since the last pass */
-
-    now = ngx_http_llm_capture_now();
-
-    h->more = ngx_http_llm_capture_drain_pass(h->work.drain, now) != 0;
-
-    if (ngx_http_llm_capture_drain_owned(h->work.drain) == 0) {
-        return 1;
-    }
-
-    /* a full disk must not hold the master for ever */
-
-    if (h->since == 0) {
-        h->since = now;
-        atomic_store(&h->zone->quit_ms, now);
-    }
-
-    if (now - h->since < h->mcf->drain_timeout) {
-        return 0;
-    }
-
-    ngx_http_llm_capture_drainer_lose(&h->work);
-
-    return 1;
-}
-
-
 /* while nothing ends, no tick: an idle helper does not wake up */
 
 static int
@@ -319,24 +175,25 @@ ngx_http_llm_capture_helper_timeout(ngx_http_llm_capture_helper_t *h,
     int       tick;
     uint64_t  now, end;
 
-    if (h->more) {
+    if (h->care.more) {
         return 0;
     }
 
-    if (h->quit || h->orphan || h->master == -1) {
+    if (h->care.quit || h->care.orphan || h->master == -1) {
 
         /* the last worker's descriptors close one by one, its lock last */
 
-        tick = h->eof ? NGX_HTTP_LLM_CAPTURE_WAIT : NGX_HTTP_LLM_CAPTURE_TICK;
+        tick = h->eof ? NGX_HTTP_LLM_CAPTURE_EOF : NGX_HTTP_LLM_CAPTURE_TICK;
 
         if (timeout == -1 || timeout > tick) {
             timeout = tick;
         }
     }
 
-    if (h->since && timeout > 0) {
+    end = ngx_http_llm_capture_care_end(&h->care);
+
+    if (end && timeout > 0) {
         now = ngx_http_llm_capture_now();
-        end = h->since + h->mcf->drain_timeout;
 
         if (end > now && end - now < (uint64_t) timeout) {
             timeout = (int) (end - now);
@@ -361,9 +218,7 @@ ngx_http_llm_capture_helper_sleep(ngx_http_llm_capture_helper_t *h,
 
     err = (n == -1) ? ngx_errno : 0;
 
-    if (h->work.drain) {
-        atomic_store(&h->zone->asleep, 0);
-    }
+    ngx_http_llm_capture_care_awake(&h->care);
 
     ngx_time_update();
 
@@ -379,8 +234,8 @@ ngx_http_llm_capture_helper_sleep(ngx_http_llm_capture_helper_t *h,
         }
     }
 
-    if (!h->orphan && (h->eof || getppid() != ngx_parent)) {
-        h->orphan = 1;
+    if (!h->care.orphan && (h->eof || getppid() != ngx_parent)) {
+        h->care.orphan = 1;
         ngx_log_error(NGX_LOG_WARN, h->cycle->log, 0,
                       "llm capture: the master process is gone, "
                       "the helper goes on as long as the workers");
@@ -428,9 +283,7 @@ ngx_http_llm_capture_helper_channel(ngx_http_llm_capture_helper_t *h)
             break;
 
         case NGX_CMD_CLOSE_CHANNEL:
-            if (h->work.drain) {
-                ngx_http_llm_capture_drain_owners(h->work.drain);
-            }
+            ngx_http_llm_capture_care_owners(&h->care);
             break;
         }
     }
@@ -442,8 +295,8 @@ ngx_http_llm_capture_helper_signals(ngx_http_llm_capture_helper_t *h)
 {
     if (ngx_quit || ngx_terminate) {
 
-        if (!h->quit) {
-            h->quit = 1;
+        if (!h->care.quit) {
+            h->care.quit = 1;
             ngx_setproctitle("llm capture helper process is shutting down");
         }
 
@@ -452,12 +305,8 @@ ngx_http_llm_capture_helper_signals(ngx_http_llm_capture_helper_t *h)
          * graceful one may take hours, and it runs from its end
          */
 
-        if (ngx_terminate && h->since == 0) {
-            h->since = ngx_http_llm_capture_now();
-
-            if (atomic_load(&h->zone->holder) == (uint64_t) ngx_pid) {
-                atomic_store(&h->zone->quit_ms, h->since);
-            }
+        if (ngx_terminate) {
+            ngx_http_llm_capture_care_limit(&h->care);
         }
 
         ngx_quit = 0;
@@ -471,8 +320,6 @@ ngx_http_llm_capture_helper_signals(ngx_http_llm_capture_helper_t *h)
 
         ngx_http_llm_capture_child_reopen_logs(h->cycle);
 
-        if (h->work.writer) {
-            ngx_http_llm_capture_writer_reopen(h->work.writer);
-        }
+        ngx_http_llm_capture_care_reopen(&h->care);
     }
 }

@@ -27,12 +27,21 @@
 #define NGX_HTTP_LLM_CAPTURE_LEAST  500
 
 
-static ngx_uint_t ngx_http_llm_capture_left(
-    ngx_http_llm_capture_main_conf_t *mcf);
+typedef struct {
+    ngx_http_llm_capture_main_conf_t  *mcf;
+    ngx_msec_t                         limit;   /* of its time, what is left */
+    ngx_http_llm_capture_drainer_t     work;
+} ngx_http_llm_capture_left_t;
+
+
+static ngx_uint_t ngx_http_llm_capture_left(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_left_t **left);
 static ngx_msec_t ngx_http_llm_capture_limit(
     ngx_http_llm_capture_main_conf_t *mcf);
 static void ngx_http_llm_capture_last_child(ngx_cycle_t *cycle,
-    ngx_http_llm_capture_main_conf_t *mcf, ngx_msec_t limit);
+    ngx_http_llm_capture_left_t *left, ngx_uint_t n);
+static ngx_int_t ngx_http_llm_capture_last_pass(
+    ngx_http_llm_capture_left_t *left, ngx_uint_t n, uint64_t start);
 static void ngx_http_llm_capture_wait_child(ngx_pid_t pid, ngx_msec_t limit,
     ngx_log_t *log);
 
@@ -42,21 +51,26 @@ static void ngx_http_llm_capture_wait_child(ngx_pid_t pid, ngx_msec_t limit,
 void
 ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
 {
-    ngx_pid_t                          pid;
-    ngx_msec_t                         limit;
-    ngx_http_llm_capture_main_conf_t  *mcf;
+    ngx_pid_t                     pid;
+    ngx_uint_t                    i, n;
+    ngx_msec_t                    limit;
+    ngx_http_llm_capture_left_t  *left;
 
-    mcf = ngx_http_llm_capture_main_conf(cycle);
-
-    if (ngx_process != NGX_PROCESS_MASTER
-        || mcf == NULL
-        || mcf->shm_zone == NULL
-        || !ngx_http_llm_capture_left(mcf))
-    {
+    if (ngx_process != NGX_PROCESS_MASTER) {
         return;
     }
 
-    limit = ngx_http_llm_capture_limit(mcf);
+    n = ngx_http_llm_capture_left(cycle, &left);
+
+    if (n == 0) {
+        return;
+    }
+
+    limit = 0;
+
+    for (i = 0; i < n; i++) {
+        limit = ngx_max(limit, left[i].limit);
+    }
 
     pid = fork();
 
@@ -69,7 +83,7 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
     if (pid == 0) {
         ngx_parent = ngx_pid;
         ngx_pid = ngx_getpid();
-        ngx_http_llm_capture_last_child(cycle, mcf, limit);
+        ngx_http_llm_capture_last_child(cycle, left, n);
         exit(0);
     }
 
@@ -77,30 +91,50 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
 }
 
 
+/* the zones with something left in them, this cycle's and older ones */
+
 static ngx_uint_t
-ngx_http_llm_capture_left(ngx_http_llm_capture_main_conf_t *mcf)
+ngx_http_llm_capture_left(ngx_cycle_t *cycle,
+    ngx_http_llm_capture_left_t **left)
 {
-    ngx_uint_t                        i;
-    ngx_http_llm_capture_zone_hdr_t  *h;
-    ngx_http_llm_capture_ring_hdr_t  *ring;
+    ngx_uint_t                         n;
+    ngx_http_llm_capture_kept_t       *k;
+    ngx_http_llm_capture_main_conf_t  *mcf;
 
-    h = ngx_http_llm_capture_zone_hdr(&mcf->zone);
+    n = 1;
 
-    if (atomic_load(&h->gave_up)) {
+    for (k = ngx_http_llm_capture_kept; k; k = k->next) {
+        n++;
+    }
+
+    *left = ngx_calloc(n * sizeof(ngx_http_llm_capture_left_t), cycle->log);
+
+    if (*left == NULL) {
         return 0;
     }
 
-    /* only the helper frees a ring, when there is nothing left of it */
+    n = 0;
+    k = ngx_http_llm_capture_kept;
+    mcf = ngx_http_llm_capture_main_conf(cycle);
 
-    for (i = 0; i < mcf->zone.nrings; i++) {
-        ring = ngx_http_llm_capture_zone_ring(&mcf->zone, i);
+    for ( ;; ) {
 
-        if (atomic_load(&ring->owner)) {
-            return 1;
+        if (mcf
+            && ngx_http_llm_capture_zone_owned(&mcf->zone)
+            && !atomic_load(
+                        &ngx_http_llm_capture_zone_hdr(&mcf->zone)->gave_up))
+        {
+            (*left)[n].mcf = mcf;
+            (*left)[n++].limit = ngx_http_llm_capture_limit(mcf);
         }
-    }
 
-    return 0;
+        if (k == NULL) {
+            return n;
+        }
+
+        mcf = &k->mcf;
+        k = k->next;
+    }
 }
 
 
@@ -134,18 +168,19 @@ ngx_http_llm_capture_limit(ngx_http_llm_capture_main_conf_t *mcf)
 
 
 /*
- * limit: what is left of llm_capture_drain_timeout, in ms.  The locks and the
- * rings are those of the dead: nothing is waited for but the disk.
+ * The locks and the rings are those of the dead: nothing is waited for but the
+ * disk
  */
 
 static void
 ngx_http_llm_capture_last_child(ngx_cycle_t *cycle,
-    ngx_http_llm_capture_main_conf_t *mcf, ngx_msec_t limit)
+    ngx_http_llm_capture_left_t *left, ngx_uint_t n)
 {
-    uint64_t                        end;
-    ngx_http_llm_capture_drainer_t  work;
+    uint64_t    start;
+    ngx_int_t   rc;
+    ngx_uint_t  i;
 
-    end = ngx_http_llm_capture_now() + limit;
+    start = ngx_http_llm_capture_now();
 
     ngx_process = NGX_PROCESS_HELPER;
     ngx_cycle = cycle;
@@ -154,15 +189,56 @@ ngx_http_llm_capture_last_child(ngx_cycle_t *cycle,
     ngx_http_llm_capture_child_close_fds(cycle);
     ngx_http_llm_capture_child_become(cycle);
 
-    if (ngx_http_llm_capture_drainer_open(&work, cycle, mcf) != NGX_OK) {
-        ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
-                      "llm capture: the last drain could not begin, "
-                      "queued requests are lost");
-        return;
+    for (i = 0; i < n; i++) {
+        if (ngx_http_llm_capture_drainer_open(&left[i].work, cycle,
+                                              left[i].mcf)
+            != NGX_OK)
+        {
+            ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
+                          "llm capture: the last drain could not begin, "
+                          "queued requests are lost");
+        }
     }
 
-    ngx_http_llm_capture_drainer_finish(&work, end);
-    ngx_http_llm_capture_drainer_close(&work);
+    do {
+        rc = ngx_http_llm_capture_last_pass(left, n, start);
+
+        if (rc == NGX_BUSY) {
+            ngx_msleep(NGX_HTTP_LLM_CAPTURE_NAP);
+        }
+
+    } while (rc != NGX_OK);
+}
+
+
+/* one zone's full disk does not hold the others */
+
+static ngx_int_t
+ngx_http_llm_capture_last_pass(ngx_http_llm_capture_left_t *left, ngx_uint_t n,
+    uint64_t start)
+{
+    ngx_int_t   rc, all;
+    ngx_uint_t  i;
+
+    all = NGX_OK;
+
+    for (i = 0; i < n; i++) {
+
+        if (left[i].work.drain == NULL) {
+            continue;
+        }
+
+        rc = ngx_http_llm_capture_drainer_finish(&left[i].work,
+                                                 start + left[i].limit);
+        if (rc == NGX_OK) {
+            ngx_http_llm_capture_drainer_close(&left[i].work);
+
+        } else if (all != NGX_AGAIN) {
+            all = rc;
+        }
+    }
+
+    return all;
 }
 
 

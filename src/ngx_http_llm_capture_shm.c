@@ -34,9 +34,9 @@
 /* bytes of the lock file for one zone, beyond any number of rings */
 #define NGX_HTTP_LLM_CAPTURE_LOCKS       65536
 
-/* "unmatched 18446744073709551615 + " for each counter */
+/* "unmatched 18446744073709551615 + " for each counter, and the zone */
 #define NGX_HTTP_LLM_CAPTURE_REPORT                                           \
-    (NGX_HTTP_LLM_CAPTURE_C_max * (NGX_INT64_LEN + 32))
+    (NGX_HTTP_LLM_CAPTURE_C_max * (NGX_INT64_LEN + 32) + 64)
 
 
 static ngx_int_t ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone,
@@ -48,7 +48,7 @@ static void ngx_http_llm_capture_row_name(
     ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t row, ngx_str_t *name,
     u_char *buf);
 static void ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
-    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], ngx_uint_t lock);
 
 
 ngx_int_t
@@ -289,7 +289,7 @@ ngx_http_llm_capture_shm_report(ngx_log_t *log,
         }
 
         ngx_http_llm_capture_row_name(mcf, row, &name, buf);
-        ngx_http_llm_capture_row_report(log, &name, sum);
+        ngx_http_llm_capture_row_report(log, &name, sum, mcf->lock);
     }
 }
 
@@ -341,7 +341,7 @@ ngx_http_llm_capture_row_name(ngx_http_llm_capture_main_conf_t *mcf,
 
 static void
 ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
-    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], ngx_uint_t lock)
 {
     u_char      buf[NGX_HTTP_LLM_CAPTURE_REPORT], *p, *last;
     ngx_uint_t  c;
@@ -364,6 +364,12 @@ ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
         p = ngx_slprintf(p, last, ", %s %uL",
                          ngx_http_llm_capture_counter_names[c], sum[c]);
     }
+
+    /* a reload that resizes the queue begins to count anew */
+
+    p = ngx_slprintf(p, last, ", zone %P.%ui",
+                     ngx_process == NGX_PROCESS_SINGLE ? ngx_pid : ngx_parent,
+                     lock / NGX_HTTP_LLM_CAPTURE_LOCKS);
 
     ngx_log_error(NGX_LOG_NOTICE, log, 0,
                   "llm capture: \"%V\" seen %uL = %*s", name,

@@ -45,6 +45,7 @@
 typedef struct {
     ngx_cycle_t          *cycle;        /* the newest with this module */
     uintptr_t             gen;          /* to keep alive; 0: none */
+    ngx_uint_t            captures;     /* 0: there are only old zones */
     uintptr_t             last;         /* generation handed out last */
     ngx_int_t             workers;
     char                 *name;
@@ -58,6 +59,7 @@ typedef struct {
 } ngx_http_llm_capture_offset_t;
 
 
+static void ngx_http_llm_capture_replace(ngx_cycle_t *old, ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_llm_capture_init_master(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_llm_capture_open_shared(ngx_log_t *log);
 static uintptr_t ngx_http_llm_capture_generation(void);
@@ -145,11 +147,8 @@ ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
 
     m->gen = 0;
 
-    if (ngx_process == NGX_PROCESS_SINGLE && m->cycle) {
-
-        /* a reload of the single process: its zone may go with the old cycle */
-
-        ngx_http_llm_capture_single_exit(m->cycle);
+    if (m->cycle) {
+        ngx_http_llm_capture_replace(m->cycle, cycle);
     }
 
     /*
@@ -179,6 +178,29 @@ ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
 }
 
 
+/* a reload: the zone of before may go with its cycle */
+
+static void
+ngx_http_llm_capture_replace(ngx_cycle_t *old, ngx_cycle_t *cycle)
+{
+    ngx_http_llm_capture_main_conf_t  *mcf;
+
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        ngx_http_llm_capture_single_exit(old);
+        return;
+    }
+
+    ngx_http_llm_capture_kept_sweep();
+
+    mcf = ngx_http_llm_capture_main_conf(old);
+
+    if (mcf) {
+        ngx_http_llm_capture_keep(mcf, ngx_http_llm_capture_main_conf(cycle),
+                                  cycle->log);
+    }
+}
+
+
 static ngx_int_t
 ngx_http_llm_capture_init_master(ngx_cycle_t *cycle)
 {
@@ -192,18 +214,18 @@ ngx_http_llm_capture_init_master(ngx_cycle_t *cycle)
 
     mcf = ngx_http_llm_capture_main_conf(cycle);
 
-    if (mcf == NULL || mcf->shm_zone == NULL) {
+    if (mcf == NULL && ngx_http_llm_capture_kept == NULL) {
         return NGX_OK;
     }
 
-    ngx_http_llm_capture_shm_templates(mcf);
-    ngx_http_llm_capture_shm_directories(cycle, mcf);
+    if (mcf) {
+        ngx_http_llm_capture_shm_templates(mcf);
+        ngx_http_llm_capture_shm_directories(cycle, mcf);
+    }
 
     if (ngx_http_llm_capture_open_shared(cycle->log) != NGX_OK) {
         return NGX_ERROR;
     }
-
-    mcf->gen = ngx_http_llm_capture_generation();
 
     /* this field lies before all that patches move */
 
@@ -244,7 +266,8 @@ ngx_http_llm_capture_init_master(ngx_cycle_t *cycle)
     }
 
     m->workers = ccf->worker_processes;
-    m->gen = (uintptr_t) mcf->gen;
+    m->captures = mcf != NULL;
+    m->gen = ngx_http_llm_capture_generation();
 
     return NGX_OK;
 }
@@ -304,6 +327,13 @@ ngx_http_llm_capture_generation(void)
 }
 
 
+ngx_uint_t
+ngx_http_llm_capture_present(void *data)
+{
+    return (uintptr_t) data == ngx_http_llm_capture_master.gen;
+}
+
+
 /*
  * Runs before the module of that cycle is unloaded.  A dlclose() that does
  * nothing (musl) leaves the handler in place: gen == 0 makes it idle.
@@ -323,6 +353,8 @@ ngx_http_llm_capture_cleanup_cycle(void *data)
     if (ngx_process != NGX_PROCESS_MASTER) {
         return;
     }
+
+    ngx_http_llm_capture_kept_drop();
 
     /* the children keep theirs */
 
@@ -360,17 +392,26 @@ ngx_http_llm_capture_atfork_parent(void)
         return;
     }
 
+    err = ngx_errno;
+
+    ngx_http_llm_capture_kept_sweep();
+
     if (p->proc == ngx_http_llm_capture_helper_cycle && p->pid != -1) {
 
         /* it is the helper: from here on it is a child like any other */
 
         p->detached = 0;
-        return;
-    }
 
-    err = ngx_errno;
+        if (ngx_http_llm_capture_kept == NULL
+            && !ngx_http_llm_capture_master.captures)
+        {
+            /* there is nothing left to do: it leaves, and for good */
 
-    if (!ngx_http_llm_capture_planted()) {
+            p->respawn = 0;
+            ngx_http_llm_capture_master.gen = 0;
+        }
+
+    } else if (!ngx_http_llm_capture_planted()) {
         ngx_http_llm_capture_plant();
     }
 

@@ -60,6 +60,8 @@ ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
 
     ngx_memzero(&worker, sizeof(ngx_http_llm_capture_worker_t));
 
+    ngx_http_llm_capture_kept_drop();
+
     /* cache manager, cache loader and foreign helpers come here as well */
 
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)

@@ -217,3 +217,18 @@ ngx_http_llm_capture_zone_pending(
     return sum[NGX_HTTP_LLM_CAPTURE_C_seen] > n
            ? sum[NGX_HTTP_LLM_CAPTURE_C_seen] - n : 0;
 }
+
+
+uint32_t
+ngx_http_llm_capture_zone_owned(const ngx_http_llm_capture_zone_t *z)
+{
+    uint32_t  i, n;
+
+    for (n = 0, i = 0; i < z->nrings; i++) {
+        n += atomic_load_explicit(&ngx_http_llm_capture_zone_ring(z, i)->owner,
+                                  memory_order_acquire)
+             != 0;
+    }
+
+    return n;
+}

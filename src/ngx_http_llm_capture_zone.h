@@ -287,6 +287,10 @@ uint64_t ngx_http_llm_capture_zone_hash(const char *text, size_t len,
 void ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z,
     uint32_t row, uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
 
+/* rings with an owner: only a helper frees one, when nothing is left of it */
+
+uint32_t ngx_http_llm_capture_zone_owned(const ngx_http_llm_capture_zone_t *z);
+
 /* seen minus every other term of a sum, never below 0 */
 
 uint64_t ngx_http_llm_capture_zone_pending(

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import time
+from random import Random
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from driver import *                        # noqa: E402,F403
@@ -19,17 +20,11 @@ QUEUE = 'llm_capture_max_queue_bytes {};'
 
 
 def reload(s, **words):
-    """Until a new helper serves and no other one of its zone."""
+    """Until a new helper serves, and it alone."""
     old = s.helpers()
     s.reload(**words)
-    return wait_for(lambda: noted(s, set(s.helpers()) - set(old)),
-                    'the next helper')
-
-
-def noted(s, pids):
-    for pid in pids:
-        s.zones[pid] = zone_of(pid)
-    return pids
+    wait_for(lambda: set(s.helpers()) - set(old), 'the next helper')
+    return s.helper()
 
 
 def reconfigured(s, n):
@@ -83,19 +78,78 @@ def reload_fifty(s):
 
 @row('reload: the zone resized', '6 times, over an upload of each size')
 def reload_zone(s):
-    http, held, old = s.words['HTTP'], [], s.helpers()
+    http, held = s.words['HTTP'], []
     for n in range(6):
         held.append(s.hold())
-        reload(s, http=http + QUEUE.format(f'{300 + n}m'))
+        resize(s, http, 300 + n)
         s.load.more(20)
-    is_(len(s.helpers()), 7, 'a helper for each zone')
     for c in held:
         s.let_go(c)
-    for pid in old:
-        wait_gone(pid)
     s.load.more(20)
     reload(s, http=http)
+    back(s)
+
+
+def resize(s, http, size):
+    reload(s, http=http + QUEUE.format(f'{size}m'))
+
+
+def back(s):
+    """A reload more: the master then forgets what it kept of old zones."""
+    s.wait_drained()
+    reload(s)
     s.load.more(20)
+
+
+@row('reload: resized, and the helper killed',
+     'kill -9 over uploads of three zones, 3 times', allow=KILLED)
+def resized_killed(s):
+    http, held = s.words['HTTP'], []
+    for n in range(3):
+        held.append(s.hold())
+        resize(s, http, 300 + n)
+        kill(s, s.helper())
+    s.helper()
+    for c in held:
+        s.let_go(c)
+    s.load.more(20)
+    reload(s, http=http)
+    back(s)
+
+
+@row('reload: resized, and the helper killed later',
+     'with a backlog, once the workers of the old zone are gone',
+     allow=KILLED)
+def resized_killed_late(s):
+    http, held, old = s.words['HTTP'], s.hold(), s.workers()
+    resize(s, http, 300)
+    pid = s.freeze()
+    s.let_go(held)
+    for worker in old:
+        wait_gone(worker)
+    s.load.more(20)
+    kill(s, pid)
+    s.new_helper(pid)
+    s.load.more(20)
+    reload(s, http=http)
+    back(s)
+
+
+@row('reload: resized, a helper that hangs, and TERM',
+     'nginx kills both helpers, each with a backlog', cuts=True,
+     drops=('aborted',), allow=KILLED)
+def resized_term(s):
+    s.freeze()
+    s.load.more(20)
+    old = s.helpers()
+    s.reload(http=s.words['HTTP'] + QUEUE.format('300m'))
+    new, = wait_for(lambda: set(s.helpers()) - set(old), 'the next helper')
+    wait_for(lambda: len(s.workers()) == 2, 'the old workers to leave')
+    s.freeze(new)
+    s.load.more(20)
+    family = s.family()
+    s.signal('TERM')
+    s.wait_end(family)
 
 
 @row('reload: another number of workers', '1, 3, 4, 2, over uploads of each')
@@ -134,32 +188,61 @@ def reload_path(s):
 @row('reload: the directive removed', 'and back, twice, over an upload')
 def reload_directive(s):
     for _ in range(2):
-        held, pid = s.hold(), s.helper()
-        s.reload(location='')
+        held = s.hold()
+        reload(s, location='')
         s.load.more(50)
-        is_(s.helpers(), [pid], 'the helper stays for the upload')
         s.let_go(held)
-        wait_gone(pid)
+        wait_for(lambda: not s.helpers(), 'the helper to leave')
         reload(s, location=ON)
         s.ledger.wait_verdict('queued', 50)
+
+
+@row('reload: the directive removed, and the helper killed',
+     'kill -9 over an upload, 3 times, and it leaves after it', allow=KILLED)
+def reload_directive_killed(s):
+    held = s.hold()
+    reload(s, location='')
+    for _ in range(3):
+        pid = s.helper()
+        kill(s, pid)
+        s.new_helper(pid)
+    s.let_go(held)
+    wait_for(lambda: not s.helpers(), 'the helper to leave')
+    reload(s, location=ON)
+    s.load.more(20)
+
+
+@row('reload: the directive removed, and TERM',
+     'a helper that hangs, with a backlog of what was captured before',
+     cuts=True, drops=('aborted',), allow=KILLED)
+def reload_directive_term(s):
+    old = s.freeze()
+    s.load.more(20)
+    s.reload(location='')
+    new, = wait_for(lambda: set(s.helpers()) - {old}, 'the next helper')
+    wait_for(lambda: len(s.workers()) == 2, 'the old workers to leave')
+    family = s.family()
+    s.signal('TERM')
+    s.wait_end(family)
 
 
 LIMIT = 'llm_capture_drain_timeout 500ms;'
 
 
-@row('reload: an upload of the removed directive',
+@row('reload: an upload of the removed directive, and QUIT',
      'longer than the drain limit, which runs from the last worker\'s end',
      http=LIMIT)
 def reload_longer(s):
-    held, pid = s.hold(), s.helper()
-    s.reload(location='')
+    held, family = s.hold(), s.family()
+    pid = reload(s, location='')
+    s.load.more(20)
+    s.load.stop()
+    s.signal('QUIT')
     wait_for(lambda: title(pid).endswith('shutting down'),
              'the helper to hear it')
     time.sleep(1)
     s.let_go(held)
-    wait_gone(pid)
-    reload(s, location=ON)
-    s.load.more(20)
+    s.wait_end(family)
 
 
 @module_row('reload: load_module removed', 'and back, twice, over an upload')
@@ -238,6 +321,47 @@ def module_upgraded(s):
     s.let_go(held)
     wait_gone(old)
     s.load.more(50)
+
+
+@row('reload: everything', 'the zone, the workers, the path, off and on, a '
+     'binary, at random, over uploads, each with a helper killed',
+     workers=2, daemons=(True,), allow=KILLED)
+def reload_everything(s):
+    seed = int(os.environ.get('LLM_CAPTURE_SEED') or time.time())
+    diag('LLM_CAPTURE_SEED', seed)
+    random = Random(seed)
+    http, held, s.old = s.words['HTTP'], [], 0
+    for _ in range(200 if LONG else 20):
+        change(s, random, http)
+        if random.random() < 0.5:
+            for pid in s.helpers():
+                kill(s, pid)
+        s.load.more(5)
+        held.append(s.hold())
+        while len(held) > random.randrange(4):
+            s.let_go(held.pop(random.randrange(len(held))))
+    for c in held:
+        s.let_go(c)
+    reload(s, location=ON, http=http, workers=2)
+    back(s)
+
+
+def change(s, random, http):
+    """One reload or upgrade: what comes after is not waited for."""
+    what = random.choice(('zone', 'workers', 'path', 'off', 'on', 'binary'))
+    if what == 'zone':
+        s.reload(http=http + QUEUE.format(f'{random.randrange(300, 310)}m'))
+    elif what == 'workers':
+        s.reload(workers=random.randrange(1, 4))
+    elif what == 'path':
+        s.reload(http=PATHS.format(random.choice('abc')))
+    elif what == 'binary':
+        # nginx hears of no other one before the last old master has gone
+        if not alive(s.old):
+            s.old = s.new_binary()
+            s.signal('QUIT', s.old)
+    else:
+        s.reload(location=ON if what == 'on' else '')
 
 
 @row('reload: a worker killed', '10 reloads, the old workers with uploads, '

@@ -47,8 +47,7 @@ from llmcapture import (CAPTURE_PATH, H2, HELPER, MODULE,   # noqa: E402,F401
                         free_port, is_, like, mock, ok, processes, request,
                         skip, wait_for, wait_gone)
 from load import Load, numbered, send                       # noqa: E402,F401
-from snapshot import (MEMORY_SLACK, check_back, snapshot,   # noqa: E402,F401
-                      zone_of)
+from snapshot import MEMORY_SLACK, check_back, snapshot     # noqa: E402,F401
 from tap import failures, trial                             # noqa: E402,F401
 
 LONG = bool(os.environ.get('LLM_CAPTURE_LONG'))
@@ -118,7 +117,7 @@ class Stage(Lives):
     """
 
     def __init__(self, row, backend, control, mode, daemon, ledger=None, **kw):
-        self.row, self.mode, self.zones = row, mode, {}
+        self.row, self.mode = row, mode
         self.backend, self.control = backend, control
         self.ledger = ledger or Ledger(control, row.length)
         self.before = self.load = None
@@ -185,19 +184,6 @@ class Stage(Lives):
         """Its numbers go into the sum, once it has quit."""
         for k, v in other.counters().items():
             self.more[k] = self.more.get(k, 0) + v
-
-    def helper(self):
-        """Also learns which zone the helper serves, for counters()."""
-        while True:
-            pid = super().helper()
-            zone = zone_of(pid)
-            if zone:                    # or it has gone meanwhile
-                self.zones[pid] = zone
-                return pid
-
-    def new_helper(self, old):
-        super().new_helper(old)
-        return self.helper()
 
     def start_load(self, **kw):
         self.load = Load(self, **kw)
@@ -275,17 +261,13 @@ class Stage(Lives):
     def counters(self):
         """The sums over all paths and zones, of the last reports of each."""
         last = {}
-        newest = list(self.zones.values())[-1] if self.zones else ''
         for line in self.log().splitlines():
             found = self.LINE.search(line)
-            pid = re.search(r'\] (\d+)#', line)
-            if found and pid:
-                # one that was never looked at: of the newest zone
-                zone = self.zones.get(int(pid[1]), newest)
-                last[zone, found[1]] = line
+            if found:
+                last[found['zone'], found[1]] = line
         total = dict(self.more)
         for line in last.values():
-            name, seen, terms, _, errors = self.LINE.search(line).groups()
+            name, seen, terms, _, errors, _ = self.LINE.search(line).groups()
             row = {k: int(v) for k, v in
                    (term.split() for term in terms.split(' + '))}
             if sum(row.values()) != int(seen):

@@ -106,7 +106,7 @@ class Ledger:
                 raise TimeoutError(f'no {n} more answers in {timeout} s')
 
     def with_verdict(self, verdict):
-        return {n for n, v in self.verdicts.items() if v == verdict}
+        return {n for n, v in dict(self.verdicts).items() if v == verdict}
 
     def wait_verdict(self, verdict, n=1, timeout=60):
         """Until n more have been answered with this verdict than now."""
@@ -127,7 +127,7 @@ class Ledger:
 
         But for "aborted", which may still end, and then be queued.
         """
-        return {n for n, v in self.verdicts.items()
+        return {n for n, v in dict(self.verdicts).items()
                 if v not in ('queued', 'aborted', 'off')}
 
 

@@ -43,9 +43,8 @@ processes, descriptors or memory are not back to where they began.
 Outside of the sum is SIGKILL of all processes at once, or the loss of the
 machine: it takes the queue with its numbers. What had been written stays.
 
-One is not mended yet: after a reload that changed the size of the queue or
-ended all capture, the old helper has no successor. If it is killed while it
-shuts down, what it had not written is lost, and not counted.
+So is a helper killed after a reload that removed `load_module` or found another
+file there: it has no successor, and what it had not written is lost.
 """
 
 COLUMNS = ('sent', 'answered', 'recorded', 'counted', 'lost', 'twice')

@@ -9,21 +9,6 @@ from life import fds, status
 from llmcapture import is_, ok, wait_for
 
 
-def zone_of(pid):
-    """The inode of the largest shared mapping: memory of one master."""
-    best = 0, ''
-    try:
-        with open(f'/proc/{pid}/maps') as f:
-            for line in f:
-                words = line.split()
-                if len(words) > 5 and words[5].startswith('/dev/zero'):
-                    begin, end = (int(x, 16) for x in words[0].split('-'))
-                    best = max(best, (end - begin, words[4]))
-    except OSError:
-        pass
-    return best[1]
-
-
 def snapshot(s):
     """Once the clients are gone: descriptors and memory of each kind."""
     family = {'master': [s.master], 'helper': s.helpers(),

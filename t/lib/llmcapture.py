@@ -308,7 +308,8 @@ class Nginx:
             return ''
 
     LINE = re.compile(r'llm capture: "(.*)" seen (\d+) = (.*), '
-                      r'bytes (\d+), write_errors (\d+)')
+                      r'bytes (\d+), write_errors (\d+), '
+                      r'zone (?P<zone>[\d.]+)')
 
     def counters(self, template=None):
         """What was last logged for a path, of the last path by default.
@@ -316,7 +317,8 @@ class Nginx:
         Checks the sum: seen = recorded + pending + each reason.
         """
         rows = {}
-        for name, seen, terms, size, errors in self.LINE.findall(self.log()):
+        for name, seen, terms, size, errors, _ in self.LINE.findall(
+                self.log()):
             row = {k: int(v) for k, v in
                    (term.split() for term in terms.split(' + '))}
             if sum(row.values()) != int(seen):

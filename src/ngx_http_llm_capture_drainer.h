@@ -83,9 +83,10 @@ struct ngx_http_llm_capture_kept_s {
     void                              *addr;
     size_t                             size;
 
-    /* the master's children of then, besides helpers */
+    /* the master's children of then, besides helpers, looked at for a while */
     ngx_pid_t                          users[NGX_MAX_PROCESSES];
     ngx_uint_t                         nusers;
+    uint64_t                           until;
 
     ngx_http_llm_capture_kept_t       *next;
 };

@@ -23,6 +23,10 @@
 #include "ngx_http_llm_capture_drainer.h"
 
 
+/* ms in which a worker surely has locked its zone */
+#define NGX_HTTP_LLM_CAPTURE_START  60000
+
+
 static void ngx_http_llm_capture_kept_users(ngx_http_llm_capture_kept_t *k);
 static void ngx_http_llm_capture_kept_free(ngx_http_llm_capture_kept_t *k);
 
@@ -85,6 +89,8 @@ ngx_http_llm_capture_kept_users(ngx_http_llm_capture_kept_t *k)
     ngx_int_t       i;
     ngx_process_t  *p;
 
+    k->until = ngx_http_llm_capture_now() + NGX_HTTP_LLM_CAPTURE_START;
+
     for (i = 0; i < ngx_last_process; i++) {
         p = &ngx_processes[i];
 
@@ -143,6 +149,12 @@ ngx_http_llm_capture_kept_free(ngx_http_llm_capture_kept_t *k)
 ngx_uint_t
 ngx_http_llm_capture_kept_live(ngx_http_llm_capture_kept_t *k)
 {
+    /* later such a number may be that of a stranger, whom we wait for */
+
+    if (ngx_http_llm_capture_now() >= k->until) {
+        k->nusers = 0;
+    }
+
     while (k->nusers) {
 
         if (kill(k->users[k->nusers - 1], 0) == 0 || ngx_errno != NGX_ESRCH) {

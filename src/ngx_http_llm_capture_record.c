@@ -10,11 +10,17 @@
 
 #include "ngx_http_llm_capture_record.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 
 /* a length in a frame has 32 bits */
 #define NGX_HTTP_LLM_CAPTURE_MAX_FRAME  (1024 * 1024 * 1024)
 /* bytes of the body that make a part of a split frame worth its header */
 #define NGX_HTTP_LLM_CAPTURE_MIN_PART   64
+/* bytes from which on going past the caches pays */
+#define NGX_HTTP_LLM_CAPTURE_STREAM     8192
 
 
 typedef struct {
@@ -22,6 +28,60 @@ typedef struct {
     unsigned             n;
     size_t               done;      /* bytes of iov[0] already copied */
 } ngx_http_llm_capture_source_t;
+
+
+#ifdef __SSE2__
+
+/*
+ * Past the caches: a line of the ring was last read by the helper, and would
+ * be fetched from its processor only to be overwritten; nor does this one read
+ * it again.  In whole lines, and done when it returns: a release store would
+ * not wait for such stores.
+ */
+
+static void
+ngx_http_llm_capture_record_stream(uint8_t *dst, const uint8_t *src, size_t n)
+{
+    size_t   head;
+    __m128i  a, b, c, d;
+
+    head = -(uintptr_t) dst % 64;
+    memcpy(dst, src, head);
+
+    for (dst += head, src += head, n -= head;
+         n >= 64;
+         dst += 64, src += 64, n -= 64)
+    {
+        a = _mm_loadu_si128((const __m128i *) src);
+        b = _mm_loadu_si128((const __m128i *) (src + 16));
+        c = _mm_loadu_si128((const __m128i *) (src + 32));
+        d = _mm_loadu_si128((const __m128i *) (src + 48));
+
+        _mm_stream_si128((__m128i *) dst, a);
+        _mm_stream_si128((__m128i *) (dst + 16), b);
+        _mm_stream_si128((__m128i *) (dst + 32), c);
+        _mm_stream_si128((__m128i *) (dst + 48), d);
+    }
+
+    memcpy(dst, src, n);
+    _mm_sfence();
+}
+
+#endif
+
+
+static void
+ngx_http_llm_capture_record_move(uint8_t *dst, const uint8_t *src, size_t n)
+{
+#ifdef __SSE2__
+    if (n >= NGX_HTTP_LLM_CAPTURE_STREAM) {
+        ngx_http_llm_capture_record_stream(dst, src, n);
+        return;
+    }
+#endif
+
+    memcpy(dst, src, n);
+}
 
 
 static void
@@ -38,7 +98,9 @@ ngx_http_llm_capture_record_copy(ngx_http_llm_capture_source_t *src,
         }
 
         if (n) {
-            memcpy(dst, (uint8_t *) src->iov->iov_base + src->done, n);
+            ngx_http_llm_capture_record_move(dst,
+                                   (uint8_t *) src->iov->iov_base + src->done,
+                                   n);
         }
 
         dst += n;

@@ -125,6 +125,35 @@ test_one_call(void **state)
 }
 
 
+/* long copies take another way: each place in a line, each rest behind lines */
+
+static void
+test_streamed(void **state)
+{
+    ring_t                         t;
+    size_t                         len, plen;
+    ngx_http_llm_capture_record_t  rec;
+
+    (void) state;
+
+    ring_make(&t, 65536);
+
+    for (plen = 1; plen <= 65; plen++) {
+        for (len = 8190; len <= 8192 + 130; len++) {
+            ring_at(&t, 1, 0);
+            make(&rec, len, plen);
+
+            assert_int_equal(put(&t, &rec, len, END), 0);
+            ngx_http_llm_capture_ring_publish(&t.p);
+
+            assert_int_equal(get(&t, rec.id, len, plen), 1);
+        }
+    }
+
+    ring_free(&t);
+}
+
+
 /* BEGIN and the longest path stay in one frame, wherever the memory ends */
 
 static void
@@ -359,6 +388,7 @@ main(void)
         cmocka_unit_test(test_two_calls),
         cmocka_unit_test(test_many_calls),
         cmocka_unit_test(test_one_call),
+        cmocka_unit_test(test_streamed),
         cmocka_unit_test(test_longest_path),
         cmocka_unit_test(test_iovecs),
         cmocka_unit_test(test_nothing),

@@ -4,9 +4,9 @@
  */
 
 /*
- * The scan as its caller sees it.  The kernel (scan_kernel.c, scan_avx2.c)
- * takes a piece in blocks and checks its UTF-8; the walk (scan_walk.c) is the
- * grammar; number.c knows numbers.
+ * The scan as its caller sees it.  The kernel (scan_kernel.c, or one with
+ * vectors) takes a piece in blocks and checks its UTF-8; the walk (scan_walk.c)
+ * is the grammar; number.c knows numbers.
  */
 
 #ifndef _GNU_SOURCE

@@ -66,9 +66,7 @@ typedef struct {
     uint8_t                         match;      /* its bytes that matched */
     uint8_t                         hit;        /* it was "messages" */
     uint8_t                         left;       /* of a literal or of \uXXXX */
-    uint8_t                         need;       /* bytes of a UTF-8 sequence */
-    uint8_t                         low;        /* bounds of the next one */
-    uint8_t                         high;
+    uint8_t                         utf8;       /* the portable kernel's */
     uint8_t                         last[3];    /* the body's last bytes */
     uint16_t                        unit;       /* of \uXXXX */
     uint16_t                        surrogate;  /* 1: a low one must follow */

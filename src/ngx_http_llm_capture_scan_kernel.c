@@ -4,9 +4,8 @@
  */
 
 /*
- * The kernels for SSE2 and for any machine, and the choice of one.  Prompts are
- * long strings, so what decides the speed is a block inside a string: it needs
- * no walk, only a look for quotes, backslashes and control characters.
+ * The kernel for any machine, and the choice of one.  Eight bytes of a word at
+ * once; UTF-8 byte by byte, by a table of what follows on what.
  */
 
 #ifndef _GNU_SOURCE
@@ -21,121 +20,118 @@
 #include "ngx_http_llm_capture_scan_kernel.h"
 
 
-#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSE2)
-#include <emmintrin.h>
-#endif
-
-
 typedef void (*ngx_http_llm_capture_feed_pt)(ngx_http_llm_capture_scan_t *s,
     uint8_t *p, size_t n);
-typedef void (*ngx_http_llm_capture_find_pt)(const uint8_t *p,
-    ngx_http_llm_capture_scan_block_t *m);
 
 
 static ngx_http_llm_capture_feed_pt  ngx_http_llm_capture_feed;
 
 
 /*
- * UTF-8, a byte at a time: Unicode, table 3-7.  Returns how many bytes may
- * stand.  A byte that begins no sequence is met at the one behind it, as by
- * the kernel that looks at pairs: so the reason for a refusal depends neither
- * on the kernel nor on the pieces.
+ * UTF-8: Unicode, table 3-7, as an automaton.  A state is a number of bits to
+ * shift by; for a byte there is a word, and in it at each state the next one.
+ * So a byte takes no branch, and the word is loaded while the state before it
+ * is still being found.
+ *
+ * A byte that begins no sequence is met at the one behind it, as by the
+ * kernels that look at pairs: so the reason for a refusal depends neither on
+ * the kernel nor on the pieces.
  */
+
+#define U_WRONG  0                      /* for good */
+#define U_START  6
+#define U_ONE    12                     /* more bytes, 80..BF */
+#define U_TWO    18
+#define U_THREE  24
+#define U_E0     30                     /* no overlong form behind it, */
+#define U_ED     36                     /* no surrogate, */
+#define U_F0     42
+#define U_F4     48                     /* nothing above U+10FFFF */
+#define U_NONE   54                     /* whatever follows is wrong */
+
+#define U_MASK   63
+
+#define u(from, to)  ((uint64_t) U_##to << U_##from)
+
+#define U_ASCII  u(START, START)
+#define U_CONT   (u(ONE, START) | u(TWO, ONE) | u(THREE, TWO))
+#define U_80     (U_CONT | u(ED, ONE) | u(F4, TWO))
+#define U_90     (U_CONT | u(ED, ONE) | u(F0, TWO))
+#define U_A0     (U_CONT | u(E0, ONE) | u(F0, TWO))
+
+#define u2(word)   word, word
+#define u4(word)   u2(word), u2(word)
+#define u16(word)  u4(word), u4(word), u4(word), u4(word)
+
+static const uint64_t  ngx_http_llm_capture_utf8_next[256] = {
+    u16(U_ASCII), u16(U_ASCII), u16(U_ASCII), u16(U_ASCII),
+    u16(U_ASCII), u16(U_ASCII), u16(U_ASCII), u16(U_ASCII),
+    u16(U_80), u16(U_90), u16(U_A0), u16(U_A0),
+    u2(u(START, NONE)), u2(u(START, ONE)), u4(u(START, ONE)),     /* C0 */
+    u4(u(START, ONE)), u4(u(START, ONE)), u16(u(START, ONE)),
+    u(START, E0), u2(u(START, TWO)), u(START, TWO),               /* E0 */
+    u4(u(START, TWO)), u4(u(START, TWO)),
+    u(START, TWO), u(START, ED), u2(u(START, TWO)),
+    u(START, F0), u2(u(START, THREE)), u(START, THREE),           /* F0 */
+    u(START, F4), u(START, NONE), u2(u(START, NONE)),
+    u4(u(START, NONE)), u4(u(START, NONE))
+};
+
+
+/* returns how many bytes may stand */
 
 static size_t
 ngx_http_llm_capture_utf8(ngx_http_llm_capture_scan_t *s, const uint8_t *p,
     size_t n)
 {
-    size_t   i;
-    uint8_t  c;
+    size_t    i;
+    uint64_t  state;
+
+    /* zeroed memory is to be the start */
+
+    state = s->utf8 ^ U_START;
 
     for (i = 0; i < n; i++) {
-        c = p[i];
+        state = ngx_http_llm_capture_utf8_next[p[i]] >> (state & U_MASK);
+    }
 
-        if (s->need) {
-            if (c < s->low || c > s->high) {
-                return i;
-            }
+    if ((state & U_MASK) != U_WRONG) {
+        s->utf8 = (uint8_t) ((state & U_MASK) ^ U_START);
+        return n;
+    }
 
-            s->need--;
-            s->low = 0x80;
-            s->high = 0xbf;
-            continue;
-        }
+    /* once more, for where */
 
-        if (c < 0x80) {
-            continue;
-        }
+    state = s->utf8 ^ U_START;
 
-        if (c < 0xc0) {
-            return i;
-        }
+    for (i = 0; i < n; i++) {
+        state = ngx_http_llm_capture_utf8_next[p[i]] >> (state & U_MASK);
 
-        s->need = (uint8_t) (1 + (c >= 0xe0) + (c >= 0xf0));
-
-        /* no overlong form, no surrogate, nothing above U+10FFFF */
-        s->low = (c == 0xe0) ? 0xa0 : (c == 0xf0) ? 0x90 : 0x80;
-        s->high = (c == 0xed) ? 0x9f : (c == 0xf4) ? 0x8f : 0xbf;
-
-        if (c < 0xc2 || c > 0xf4) {
-            s->low = 0xff;
-            s->high = 0;
+        if ((state & U_MASK) == U_WRONG) {
+            break;
         }
     }
 
-    return n;
+    return i;
 }
 
 
-/* the loop of the kernels that check UTF-8 byte by byte */
+/* is a byte of the eight special?  The carry of one that is goes no lower */
 
-static inline void
-ngx_http_llm_capture_feed_plain(ngx_http_llm_capture_scan_t *s, uint8_t *p,
-    size_t n, ngx_http_llm_capture_find_pt special,
-    ngx_http_llm_capture_find_pt space)
+static inline uint64_t
+ngx_http_llm_capture_some(uint64_t w)
 {
-    size_t                             len, good;
-    uint8_t                            copy[NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK];
-    const uint8_t                     *block;
-    ngx_http_llm_capture_scan_block_t  m;
+    uint64_t  hit;
 
-    for ( /* void */ ; n; p += len, n -= len) {
+    hit = ((w ^ ngx_http_llm_capture_scan_each('"'))
+           - ngx_http_llm_capture_scan_each(0x01))
+          | ((w ^ ngx_http_llm_capture_scan_each('\\'))
+             - ngx_http_llm_capture_scan_each(0x01))
+          | (w - ngx_http_llm_capture_scan_each(0x20));
 
-        if (n >= NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK) {
-            len = NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK;
-            block = p;
-
-        } else {
-            len = n;
-            block = ngx_http_llm_capture_scan_copy(copy, p, n);
-        }
-
-        special(block, &m);
-
-        if (m.high || s->need) {
-            good = ngx_http_llm_capture_utf8(s, p, len);
-
-            if (good < len) {
-                ngx_http_llm_capture_scan_wrong(s, p, good);
-                return;
-            }
-        }
-
-        if (m.special || !ngx_http_llm_capture_scan_plain(s)) {
-            space(block, &m);
-            ngx_http_llm_capture_scan_walk(s, p, len, &m);
-
-            if (s->verdict != NGX_HTTP_LLM_CAPTURE_SCAN_OK) {
-                return;
-            }
-        }
-
-        s->total += len;
-    }
+    return hit & ~w & ngx_http_llm_capture_scan_each(0x80);
 }
 
-
-/* portable: eight bytes of a word at once */
 
 /* 0x80 in each byte that is c, nothing else: no carry passes between bytes */
 
@@ -161,15 +157,30 @@ ngx_http_llm_capture_gather(uint64_t w)
 }
 
 
+/* what decides of a block inside a string; high says no more than whether */
+
 static inline void
-ngx_http_llm_capture_special_portable(const uint8_t *p,
+ngx_http_llm_capture_special(const uint8_t *p,
     ngx_http_llm_capture_scan_block_t *m)
 {
     unsigned  i;
-    uint64_t  w, hit;
+    uint64_t  w, some, hit;
 
+    some = 0;
     m->special = 0;
     m->high = 0;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK; i += 8) {
+        w = ngx_http_llm_capture_scan_word(p + i);
+        some |= ngx_http_llm_capture_some(w);
+        m->high |= w;
+    }
+
+    m->high &= ngx_http_llm_capture_scan_each(0x80);
+
+    if (some == 0) {
+        return;
+    }
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK; i += 8) {
         w = ngx_http_llm_capture_scan_word(p + i);
@@ -180,14 +191,12 @@ ngx_http_llm_capture_special_portable(const uint8_t *p,
                     w & ngx_http_llm_capture_scan_each(0xe0), 0);
 
         m->special |= ngx_http_llm_capture_gather(hit) << i;
-        m->high |= ngx_http_llm_capture_gather(
-                       w & ngx_http_llm_capture_scan_each(0x80)) << i;
     }
 }
 
 
 static inline void
-ngx_http_llm_capture_space_portable(const uint8_t *p,
+ngx_http_llm_capture_space(const uint8_t *p,
     ngx_http_llm_capture_scan_block_t *m)
 {
     unsigned  i;
@@ -220,8 +229,8 @@ ngx_http_llm_capture_scan_wrong(ngx_http_llm_capture_scan_t *s, uint8_t *p,
     if (n) {
         (void) ngx_http_llm_capture_scan_copy(copy, p, n);
 
-        ngx_http_llm_capture_special_portable(copy, &m);
-        ngx_http_llm_capture_space_portable(copy, &m);
+        ngx_http_llm_capture_special(copy, &m);
+        ngx_http_llm_capture_space(copy, &m);
         ngx_http_llm_capture_scan_walk(s, p, n, &m);
     }
 
@@ -235,73 +244,45 @@ static void
 ngx_http_llm_capture_feed_portable(ngx_http_llm_capture_scan_t *s, uint8_t *p,
     size_t n)
 {
-    ngx_http_llm_capture_feed_plain(s, p, n,
-                                    ngx_http_llm_capture_special_portable,
-                                    ngx_http_llm_capture_space_portable);
-}
+    size_t                             len, good;
+    uint8_t                            copy[NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK];
+    const uint8_t                     *block;
+    ngx_http_llm_capture_scan_block_t  m;
 
+    for ( /* void */ ; n; p += len, n -= len) {
 
-#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSE2)
+        if (n >= NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK) {
+            len = NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK;
+            block = p;
 
-static inline void
-ngx_http_llm_capture_special_sse2(const uint8_t *p,
-    ngx_http_llm_capture_scan_block_t *m)
-{
-    __m128i   v, hit;
-    unsigned  i;
+        } else {
+            len = n;
+            block = ngx_http_llm_capture_scan_copy(copy, p, n);
+        }
 
-    m->special = 0;
-    m->high = 0;
+        ngx_http_llm_capture_special(block, &m);
 
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK; i += 16) {
-        v = _mm_loadu_si128((const __m128i *) (p + i));
+        if (m.high || s->utf8) {
+            good = ngx_http_llm_capture_utf8(s, p, len);
 
-        hit = _mm_or_si128(
-                  _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
-                               _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))),
-                  _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(0x1f)), v));
+            if (good < len) {
+                ngx_http_llm_capture_scan_wrong(s, p, good);
+                return;
+            }
+        }
 
-        m->special |= (uint64_t) (uint32_t) _mm_movemask_epi8(hit) << i;
-        m->high |= (uint64_t) (uint32_t) _mm_movemask_epi8(v) << i;
+        if (m.special || !ngx_http_llm_capture_scan_plain(s)) {
+            ngx_http_llm_capture_space(block, &m);
+            ngx_http_llm_capture_scan_walk(s, p, len, &m);
+
+            if (s->verdict != NGX_HTTP_LLM_CAPTURE_SCAN_OK) {
+                return;
+            }
+        }
+
+        s->total += len;
     }
 }
-
-
-static inline void
-ngx_http_llm_capture_space_sse2(const uint8_t *p,
-    ngx_http_llm_capture_scan_block_t *m)
-{
-    __m128i   v, eol, hit;
-    unsigned  i;
-
-    m->space = 0;
-    m->eol = 0;
-
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_SCAN_BLOCK; i += 16) {
-        v = _mm_loadu_si128((const __m128i *) (p + i));
-
-        eol = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
-                           _mm_cmpeq_epi8(v, _mm_set1_epi8('\r')));
-        hit = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8(' ')),
-                           _mm_cmpeq_epi8(v, _mm_set1_epi8('\t')));
-        hit = _mm_or_si128(hit, eol);
-
-        m->eol |= (uint64_t) (uint32_t) _mm_movemask_epi8(eol) << i;
-        m->space |= (uint64_t) (uint32_t) _mm_movemask_epi8(hit) << i;
-    }
-}
-
-
-static void
-ngx_http_llm_capture_feed_sse2(ngx_http_llm_capture_scan_t *s, uint8_t *p,
-    size_t n)
-{
-    ngx_http_llm_capture_feed_plain(s, p, n,
-                                    ngx_http_llm_capture_special_sse2,
-                                    ngx_http_llm_capture_space_sse2);
-}
-
-#endif
 
 
 ngx_http_llm_capture_scan_kernel_e
@@ -316,10 +297,19 @@ ngx_http_llm_capture_scan_kernel_use(ngx_http_llm_capture_scan_kernel_e kernel)
     }
 #endif
 
-#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSE2)
-    if (kernel >= NGX_HTTP_LLM_CAPTURE_SCAN_SSE2) {
-        ngx_http_llm_capture_feed = ngx_http_llm_capture_feed_sse2;
-        return NGX_HTTP_LLM_CAPTURE_SCAN_SSE2;
+#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSSE3)
+    if (kernel >= NGX_HTTP_LLM_CAPTURE_SCAN_SSSE3
+        && __builtin_cpu_supports("ssse3"))
+    {
+        ngx_http_llm_capture_feed = ngx_http_llm_capture_scan_ssse3_feed;
+        return NGX_HTTP_LLM_CAPTURE_SCAN_SSSE3;
+    }
+#endif
+
+#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_NEON)
+    if (kernel >= NGX_HTTP_LLM_CAPTURE_SCAN_NEON) {
+        ngx_http_llm_capture_feed = ngx_http_llm_capture_scan_neon_feed;
+        return NGX_HTTP_LLM_CAPTURE_SCAN_NEON;
     }
 #endif
 

@@ -22,11 +22,12 @@
 /* -DNGX_HTTP_LLM_CAPTURE_SCAN_NO_SIMD leaves the portable kernel alone */
 
 #ifndef NGX_HTTP_LLM_CAPTURE_SCAN_NO_SIMD
-#ifdef __SSE2__
-#define NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSE2  1
-#endif
 #ifdef __x86_64__
-#define NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_AVX2  1
+#define NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSSE3  1
+#define NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_AVX2   1
+#endif
+#ifdef __aarch64__
+#define NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_NEON   1
 #endif
 #endif
 
@@ -38,7 +39,7 @@
 
 typedef struct {
     uint64_t    special;        /* quote, backslash, below 0x20 */
-    uint64_t    high;           /* 0x80 and above; not for the walk */
+    uint64_t    high;           /* 0x80 and above, some; not for the walk */
     uint64_t    space;          /* the four of JSON */
     uint64_t    eol;            /* CR, LF */
 } ngx_http_llm_capture_scan_block_t;
@@ -65,11 +66,12 @@ typedef enum {
 } ngx_http_llm_capture_scan_state_e;
 
 
-/* worst to best */
+/* worst to best; a machine has NEON or the others */
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_SCAN_PORTABLE = 0,
-    NGX_HTTP_LLM_CAPTURE_SCAN_SSE2,
+    NGX_HTTP_LLM_CAPTURE_SCAN_NEON,
+    NGX_HTTP_LLM_CAPTURE_SCAN_SSSE3,
     NGX_HTTP_LLM_CAPTURE_SCAN_AVX2
 } ngx_http_llm_capture_scan_kernel_e;
 
@@ -88,10 +90,14 @@ ngx_http_llm_capture_scan_kernel_e ngx_http_llm_capture_scan_kernel_use(
 void ngx_http_llm_capture_scan_kernel_feed(ngx_http_llm_capture_scan_t *s,
     uint8_t *p, size_t n);
 
-#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_AVX2)
+/* those that this machine's compiler makes */
+
 void ngx_http_llm_capture_scan_avx2_feed(ngx_http_llm_capture_scan_t *s,
     uint8_t *p, size_t n);
-#endif
+void ngx_http_llm_capture_scan_ssse3_feed(ngx_http_llm_capture_scan_t *s,
+    uint8_t *p, size_t n);
+void ngx_http_llm_capture_scan_neon_feed(ngx_http_llm_capture_scan_t *s,
+    uint8_t *p, size_t n);
 
 /*
  * The byte behind n (0 to 63) of the block is no UTF-8: the verdict is that,

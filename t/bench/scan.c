@@ -113,8 +113,10 @@ static parser_t  parsers[] = {
     { "simdjson", parse_simdjson, TURN_BYTES, -1 },
     { "scan in pieces", parse_pieces, TURN_BYTES,
       NGX_HTTP_LLM_CAPTURE_SCAN_AVX2 },
-    { "scan, SSE2", parse_whole, TURN_BYTES, 1 },
-    { "scan, portable", parse_whole, TURN_BYTES, 0 },
+    { "scan, SSSE3", parse_whole, TURN_BYTES,
+      NGX_HTTP_LLM_CAPTURE_SCAN_SSSE3 },
+    { "scan, portable", parse_whole, TURN_BYTES,
+      NGX_HTTP_LLM_CAPTURE_SCAN_PORTABLE },
     { "jansson", parse_jansson, SLOW_BYTES, -1 }
 };
 

@@ -324,7 +324,10 @@ def machine():
         memory = int(f.readline().split()[1]) // 1024 // 1024 + 1
     return {
         'cpu': model, 'cores': len(CPUS), 'virtual': 'hypervisor' in flags,
-        'vectors': 'AVX2' if ' avx2' in flags else 'SSE2',
+        'vectors': next((v for v in ('AVX2', 'SSSE3')
+                         if f' {v.lower()}' in flags),
+                        {'aarch64': 'NEON'}.get(platform.machine(),
+                                                'no vectors')),
         'memory': f'{memory} GiB', 'kernel': platform.release(),
         'load': os.getloadavg()[0],
         'fs': {'tmpfs': file_system(MEMORY or '/tmp'),

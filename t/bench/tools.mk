@@ -1,11 +1,11 @@
 # The programs of the bench: make -f t/bench/tools.mk, from the top.
 # GoReplay comes from the Go proxy by the go command; without it its rows say
-# so.
+# so.  -O3, as config.make has it for the module.
 
 PURE  := $(shell sh misc/sources.sh pure)
 SRCS  := $(PURE:%=src/ngx_http_llm_capture_%.c)
 B     := build/bench
-FLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Isrc -MMD -MP
+FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -MMD -MP
 CXX   ?= c++
 GO    ?= go
 

@@ -224,8 +224,8 @@ test_kernels(void **state)
 
     assert_int_equal(ngx_http_llm_capture_scan_kernel_use(V(PORTABLE)),
                      V(PORTABLE));
-#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_SSE2)
-    assert_int_equal(ngx_http_llm_capture_scan_kernel_use(V(SSE2)), V(SSE2));
+#if (NGX_HTTP_LLM_CAPTURE_SCAN_HAVE_NEON)
+    assert_int_equal(ngx_http_llm_capture_scan_kernel_use(V(NEON)), V(NEON));
 #endif
     assert_true(ngx_http_llm_capture_scan_kernel_use(V(AVX2)) <= V(AVX2));
 }

@@ -6,8 +6,8 @@
 /*
  * usage: scan ROUNDS FILE...
  *
- * The strict scan against simdjson's DOM parse and jansson, on the same bodies
- * in turns; a line of JSON per file and parser, GB/s by round.  A turn goes
+ * The strict scan against simdjson's DOM parse, yyjson's if it could be had, and
+ * jansson, on the same bodies in turns; a line of JSON per file and parser, GB/s by round.  A turn goes
  * over copies of a body that fill the second-level cache, made anew before it,
  * as the scan turns line ends into spaces: so every parser meets each body
  * once, warm, as the helper does.
@@ -36,6 +36,8 @@
 extern int simdjson_parse(const char *p, size_t n);
 extern const char *simdjson_kernel(void);
 extern size_t simdjson_padding(void);
+extern int bench_yyjson_parse(char *p, size_t n);
+extern const char *bench_yyjson_version(void);
 
 
 typedef struct {
@@ -92,6 +94,13 @@ parse_simdjson(uint8_t *p, size_t n)
 
 
 static int
+parse_yyjson(uint8_t *p, size_t n)
+{
+    return bench_yyjson_parse((char *) p, n);
+}
+
+
+static int
 parse_jansson(uint8_t *p, size_t n)
 {
     json_t  *value;
@@ -111,6 +120,7 @@ parse_jansson(uint8_t *p, size_t n)
 static parser_t  parsers[] = {
     { "scan", parse_whole, TURN_BYTES, NGX_HTTP_LLM_CAPTURE_SCAN_AVX2 },
     { "simdjson", parse_simdjson, TURN_BYTES, -1 },
+    { "yyjson", parse_yyjson, TURN_BYTES, -1 },
     { "scan in pieces", parse_pieces, TURN_BYTES,
       NGX_HTTP_LLM_CAPTURE_SCAN_AVX2 },
     { "scan, SSSE3", parse_whole, TURN_BYTES,
@@ -121,6 +131,13 @@ static parser_t  parsers[] = {
 };
 
 #define PARSERS  (sizeof(parsers) / sizeof(parsers[0]))
+
+
+static int
+absent(const parser_t *q)
+{
+    return q->parse == parse_yyjson && bench_yyjson_version() == NULL;
+}
 
 
 /* of this thread alone, so that what else runs here does not count */
@@ -211,6 +228,10 @@ file(const char *name, unsigned rounds)
 
     for (r = 0; r < rounds; r++) {
         for (i = 0; i < PARSERS; i++) {
+            if (absent(&parsers[i])) {
+                continue;
+            }
+
             if (parsers[i].kernel >= 0) {
                 (void) ngx_http_llm_capture_scan_kernel_use(
                                                (unsigned) parsers[i].kernel);
@@ -221,6 +242,10 @@ file(const char *name, unsigned rounds)
     }
 
     for (i = 0; i < PARSERS; i++) {
+        if (absent(&parsers[i])) {
+            continue;
+        }
+
         printf("{\"file\":\"%s\",\"bytes\":%zu,\"parser\":\"%s\",\"speed\":[",
                name, n, parsers[i].name);
 
@@ -252,7 +277,9 @@ main(int argc, char **argv)
         return 2;
     }
 
-    printf("{\"simdjson\":\"%s\",\"scan\":%u}\n", simdjson_kernel(),
+    printf("{\"simdjson\":\"%s\",\"yyjson\":\"%s\",\"scan\":%u}\n",
+           simdjson_kernel(),
+           bench_yyjson_version() ? bench_yyjson_version() : "",
            ngx_http_llm_capture_scan_kernel_use(
                                            NGX_HTTP_LLM_CAPTURE_SCAN_AVX2));
 

@@ -338,7 +338,7 @@ def machine():
         'compiler': first_line(['cc', '--version']),
         'packages': {p: package(p) for p in (
             'libsimdjson-dev', 'libjansson-dev', 'libnginx-mod-http-lua',
-            'libnginx-mod-http-js', 'valgrind', 'libyyjson-dev')},
+            'libnginx-mod-http-js', 'valgrind')},
         'python': platform.python_version(),
         'when': time.strftime('%Y-%m-%d', time.gmtime()),
     }

@@ -173,9 +173,9 @@ def parse(r):
                else 'refused' for p in parsers), span(x['ratio']))
             for x in r['rows']]
     text = table(('bodies', 'size', *parsers, 'scan / simdjson'), rows)
-    if not r['yyjson']:
-        text += '\n\nyyjson is not in this release of Debian.'
-    return text
+    version = r['kernels']['yyjson']
+    return text + ('\n\n' + (f'yyjson {version}, in place.' if version
+                              else 'yyjson could not be had here.'))
 
 
 def hot(r):

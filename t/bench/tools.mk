@@ -1,5 +1,6 @@
 # The programs of the bench: make -f t/bench/tools.mk, from the top.
-# GoReplay comes from the Go proxy by the go command; without it its rows say
+# GoReplay comes from the Go proxy by the go command, yyjson, which Debian 12 has
+# not, from PyPI, where a package holds its source; without them their rows say
 # so.  -O3, as config.make has it for the module.
 
 PURE  := $(shell sh misc/sources.sh pure)
@@ -8,6 +9,8 @@ B     := build/bench
 FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -MMD -MP
 CXX   ?= c++
 GO    ?= go
+
+PYTHON ?= /usr/bin/python3
 
 all: $(B)/load $(B)/slow.so $(B)/memcpy $(B)/drain $(B)/scan
 
@@ -37,7 +40,22 @@ $(B)/memcpy: $(B)/memcpy.o
 $(B)/drain: $(B)/drain.o $(PURE_OBJS)
 	@$(CC) -o $@ $^ -ljansson
 
-$(B)/scan: $(B)/scan.o $(B)/simdjson.o $(PURE_OBJS)
+# once; "make clean" to try again
+$(B)/yyjson/looked-for:
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@cd $(@D) && $(PYTHON) -m venv venv && venv/bin/pip -q \
+	        --disable-pip-version-check download --no-deps \
+	        --no-binary :all: yyjson==4.0.6 \
+	    && tar -xzf yyjson-4.0.6.tar.gz --strip-components=2 \
+	        yyjson-4.0.6/yyjson/yyjson.c yyjson-4.0.6/yyjson/yyjson.h \
+	    || echo 'yyjson cannot be had here'
+	@touch $@
+
+# not our text: without our warnings
+$(B)/yyjson.o: t/bench/yyjson.c $(B)/yyjson/looked-for
+	@$(CC) -std=gnu11 -O3 -w -I$(B)/yyjson -c -o $@ $<
+
+$(B)/scan: $(B)/scan.o $(B)/simdjson.o $(B)/yyjson.o $(PURE_OBJS)
 	@$(CXX) -o $@ $^ -ljansson -lsimdjson
 
 $(B)/slow.so: t/bench/slow.c

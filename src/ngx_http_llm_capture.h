@@ -42,6 +42,10 @@ typedef enum {
 } ngx_http_llm_capture_endpoint_e;
 
 
+/* bytes of a path up to which its match is remembered */
+#define NGX_HTTP_LLM_CAPTURE_LAST  64
+
+
 typedef struct ngx_http_llm_capture_loc_conf_s
     ngx_http_llm_capture_loc_conf_t;
 
@@ -101,6 +105,11 @@ struct ngx_http_llm_capture_loc_conf_s {
     ngx_str_t                      pattern;
     pcre2_code                    *regex;
     ngx_uint_t                     jit;
+
+    /* of this process: the path matched last, and NGX_OK or NGX_DECLINED */
+    u_char                         last[NGX_HTTP_LLM_CAPTURE_LAST];
+    size_t                         last_len;        /* 0: none */
+    ngx_int_t                      last_rc;
 
     uint64_t                       hash;            /* of (path, format) */
     ngx_uint_t                     row;             /* set by init_module */

@@ -41,6 +41,8 @@ typedef struct {
 
 static ngx_int_t ngx_http_llm_capture_match_init(void);
 static void ngx_http_llm_capture_match_cleanup(void *data);
+static ngx_int_t ngx_http_llm_capture_match_run(
+    ngx_http_llm_capture_loc_conf_t *lcf, ngx_str_t *uri);
 static ngx_int_t ngx_http_llm_capture_match_failed(
     ngx_http_llm_capture_loc_conf_t *lcf, int rc);
 
@@ -156,8 +158,40 @@ ngx_http_llm_capture_match_cleanup(void *data)
 }
 
 
+/* the paths of a location are few: mostly it is the one of the last request */
+
 ngx_int_t
 ngx_http_llm_capture_match(ngx_http_llm_capture_loc_conf_t *lcf,
+    ngx_str_t *uri)
+{
+    ngx_int_t  rc;
+
+    if (uri->len != 0 && uri->len == lcf->last_len
+        && ngx_memcmp(uri->data, lcf->last, uri->len) == 0)
+    {
+        return lcf->last_rc;
+    }
+
+    rc = ngx_http_llm_capture_match_run(lcf, uri);
+
+    if (rc == NGX_ERROR) {
+        return NGX_DECLINED;
+    }
+
+    if (uri->len <= NGX_HTTP_LLM_CAPTURE_LAST) {
+        ngx_memcpy(lcf->last, uri->data, uri->len);
+        lcf->last_len = uri->len;
+        lcf->last_rc = rc;
+    }
+
+    return rc;
+}
+
+
+/* NGX_ERROR: it gave up, which is counted each time */
+
+static ngx_int_t
+ngx_http_llm_capture_match_run(ngx_http_llm_capture_loc_conf_t *lcf,
     ngx_str_t *uri)
 {
     int         rc;
@@ -200,7 +234,7 @@ ngx_http_llm_capture_match_failed(ngx_http_llm_capture_loc_conf_t *lcf, int rc)
     match.missed++;
 
     if (match.told && now - match.told < NGX_HTTP_LLM_CAPTURE_PERIOD) {
-        return NGX_DECLINED;
+        return NGX_ERROR;
     }
 
     if (pcre2_get_error_message(rc, (PCRE2_UCHAR *) buf, sizeof(buf)) < 0) {
@@ -215,5 +249,5 @@ ngx_http_llm_capture_match_failed(ngx_http_llm_capture_loc_conf_t *lcf, int rc)
     match.told = now;
     match.missed = 0;
 
-    return NGX_DECLINED;
+    return NGX_ERROR;
 }

@@ -294,6 +294,16 @@ for name, conf in (('paths', ON), ('paths-rewritten',
     site(name, conf, [whole(B, p) for p, _ in PATHS], [s for _, s in PATHS],
          recorded=MATCHED, unmatched=len(PATHS) - MATCHED)
 
+# the last path's match is remembered, up to 64 bytes of it
+
+TURNS = ['/v1/completions'] * 2 + ['/v1/completionz'] * 2 \
+    + ['/v1/completions', '/v1/completions' + 'x' * 49,
+       '/v1/completions' + 'x' * 50, '/v1/completions']
+
+site('paths-in-turn', ON, [whole(B, path) for path in TURNS],
+     ['queued completions 200' if path == TURNS[0] else 'unmatched other 200'
+      for path in TURNS], recorded=4, unmatched=4)
+
 
 SPECIAL = server('half', 'llm_capture_sample_rate 0.5;' + ON) \
     + server('gone', ON)

@@ -75,8 +75,9 @@ def count(up, variant, body, requests):
                  queue='512m') as p:
         worker = first_child(p.master)
         c = http.client.HTTPConnection('127.0.0.1', p.port, timeout=120)
+        uri = f'/{variant}/'.ljust(16, 'x')    # parsed byte by byte
         for _ in range(requests):
-            c.request('POST', f'/{variant}/x', body,
+            c.request('POST', uri, body,
                       {'Content-Type': 'application/json'})
             answer = c.getresponse()
             if answer.status != 200:

@@ -4,6 +4,9 @@ Rounds of: off, everything recorded, off, then memcpy.c on the worker's
 processor: the same bytes into a ring of the same size and the window that the
 ring takes at this load; once alone, once with a reader on another processor,
 as the helper is one: its lines must come back from there.
+
+And what of it passes within the module, by perf: the rest is what others leave
+to this worker of caches, of memory and of the peers' time.
 """
 
 import os
@@ -12,6 +15,7 @@ import subprocess
 
 import bodies
 import cost
+import hot
 import stage
 from variants import Set
 
@@ -45,7 +49,7 @@ def run():
     with Set(['off', 'on']) as servers:
         for size in stage.quick(bodies.SIZES, (4096, 65536)):
             body = bodies.chat(size)
-            more, off, bare, read = [], [], [], []
+            more, off, bare, read, on_us = [], [], [], [], []
             w = 1 << 20
             for i in range(stage.quick(6, 2)):
                 turns = cost.rounds(servers, ['on'], body, 1,
@@ -54,6 +58,7 @@ def run():
                     around = (on['before']['worker']
                               + on['after']['worker']) / 2
                     more.append((on['worker'] - around) / 1000)
+                    on_us.append(on['worker'] / 1000)
                     off.append(around / 1000)
                 w = window(size, on['per_second'])
                 bare.append(memcpy(size, w))
@@ -63,10 +68,15 @@ def run():
                    'more_us': stage.spread(more),
                    'memcpy_us': stage.spread(bare),
                    'read_us': stage.spread(read)}
+            part = hot.share(servers.proxy['ours'].workers(),
+                             lambda: servers.turn('on', body,
+                                                  stage.quick(3, 1)))
+            row['within_us'] = part and part * statistics.median(on_us)
             row['allowed_us'] = statistics.median(bare) * 1.15 + .7
             rows.append(row)
             stage.say(f"extra: {bodies.NAMES[size]:>6} "
-                      f"{row['more_us']['median']:8.2f} us more, memcpy "
+                      f"{row['more_us']['median']:8.2f} us more, within "
+                      f"{row['within_us'] or 0:8.2f}, memcpy "
                       f"{row['memcpy_us']['median']:8.2f}, read by another "
                       f"{row['read_us']['median']:8.2f}, allowed "
                       f"{row['allowed_us']:8.2f}")

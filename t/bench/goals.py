@@ -48,7 +48,8 @@ def extra(r):
         n = median(row['more_us'])
         yield (f"worker's extra time, {NAMES[row['size']]}",
                f"<= memcpy x 1.15 + 0.7 = {row['allowed_us']:.2f} us",
-               f'{n:.2f} us', n <= row['allowed_us'] and not r['why'])
+               f'{n:.2f} us' + (f", {row['within_us']:.2f} in the module"
+                                if row['within_us'] else ''), n <= row['allowed_us'] and not r['why'])
 
 
 def latency(r):

@@ -11,19 +11,40 @@ from variants import Set
 LINE = re.compile(r'^\s*([\d.]+)%\s+(\S+)\s+\[(.)\]\s+(\S.*?)\s*$')
 LIMIT = 1.0                         # percent; what is less is not listed
 
+# with what it called, the kernel's part too; the next filter is not in it
+OURS = re.compile(r'^\s*([\d.]+)%.*\sngx_http_llm_capture_body\b', re.M)
 
-def record(pids, path, load):
+
+def there():
+    return stage.first_line(['perf', '--version'])
+
+
+def record(pids, path, load, *more):
     """Runs the load under perf."""
     perf = subprocess.Popen(
-        ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '4000', '-o', path,
-         '-p', ','.join(map(str, pids))], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        preexec_fn=stage.rest)
+        ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '4000', *more,
+         '-o', path, '-p', ','.join(map(str, pids))],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, preexec_fn=stage.rest)
     try:
         load()
     finally:
         perf.terminate()
         perf.wait(60)
+
+
+def share(pids, load):
+    """The part of these processes' time within the module; None: no perf."""
+    if not there():
+        return None
+    path = f'{stage.BUILD}/perf.data'
+    record(pids, path, load, '--call-graph', 'dwarf,2048')
+    done = subprocess.run(
+        ['perf', 'report', '-i', path, '--stdio', '--children', '--sort',
+         'symbol', '-g', 'none'], capture_output=True, text=True, timeout=300)
+    os.unlink(path)
+    found = OURS.findall(done.stdout)
+    return max(map(float, found)) / 100 if found else None
 
 
 def report(path, pid):
@@ -42,7 +63,7 @@ def report(path, pid):
 
 
 def run():
-    if not stage.first_line(['perf', '--version']):
+    if not there():
         return {'rows': [], 'missing': 'perf is not here'}
     rows = []
     with Set(['off', 'on']) as servers:

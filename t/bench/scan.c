@@ -6,11 +6,11 @@
 /*
  * usage: scan ROUNDS FILE...
  *
- * The strict scan against simdjson's DOM parse, yyjson's if it could be had, and
- * jansson, on the same bodies in turns; a line of JSON per file and parser, GB/s by round.  A turn goes
- * over copies of a body that fill the second-level cache, made anew before it,
- * as the scan turns line ends into spaces: so every parser meets each body
- * once, warm, as the helper does.
+ * The strict scan against simdjson's DOM parse, yyjson, if it could be had, and
+ * jansson, on the same bodies in turns; a line of JSON per file and parser,
+ * GB/s by round.  A turn goes over copies of a body that fill the second-level
+ * cache, made anew before it, as the scan turns line ends into spaces: so every
+ * parser meets each body once, warm, as the helper does.
  */
 
 #define _GNU_SOURCE

@@ -110,10 +110,11 @@ class Stage(Lives):
     """
     The nginx of a row, with its load and its ledger.
 
-    files   open ones, read as well: what was deleted is still in them
-    due     counters: at least that
-    exact   counters: just that
-    ends    what is undone at the end: [function]
+    files     open ones, read as well: what was deleted is still in them
+    due       counters: at least that
+    exact     counters: just that
+    ends      what is undone at the end: [function]
+    one_zone  for each helper, and the names of zones do not tell them apart
     """
 
     def __init__(self, row, backend, control, mode, daemon, ledger=None, **kw):
@@ -122,7 +123,7 @@ class Stage(Lives):
         self.ledger = ledger or Ledger(control, row.length)
         self.before = self.load = None
         self.due, self.exact, self.more = {}, {}, {}
-        self.files, self.ends = [], []
+        self.files, self.ends, self.one_zone = [], [], False
         kw = {**row.conf, **kw}
         location = kw.pop('location', 'llm_capture on;')
         super().__init__(backend, location=self.place(location),
@@ -184,6 +185,13 @@ class Stage(Lives):
         """Its numbers go into the sum, once it has quit."""
         for k, v in other.counters().items():
             self.more[k] = self.more.get(k, 0) + v
+
+    def reload_helper(self, **words):
+        """A reload: the pid of the next helper."""
+        old = set(self.helpers())
+        self.reload(**words)
+        pid, = wait_for(lambda: set(self.helpers()) - old, 'the next helper')
+        return pid
 
     def start_load(self, **kw):
         self.load = Load(self, **kw)
@@ -264,7 +272,9 @@ class Stage(Lives):
         for line in self.log().splitlines():
             found = self.LINE.search(line)
             if found:
-                last[found['zone'], found[1]] = line
+                by = re.search(r'\] (\d+)#', line)[1] if self.one_zone \
+                    else found['zone']
+                last[by, found[1]] = line
         total = dict(self.more)
         for line in last.values():
             name, seen, terms, _, errors, _ = self.LINE.search(line).groups()

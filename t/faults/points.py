@@ -24,7 +24,8 @@ import llmcapture
 from llmcapture import NGINX, TOP, wait_for
 
 TREE = os.path.join(TOP, 'build/points/nginx')
-MODULE = os.path.join(TREE, 'objs/ngx_http_llm_capture_module.so')
+OBJECT = 'objs/ngx_http_llm_capture_module.so'
+MODULE = os.path.join(TREE, OBJECT)
 SRC = os.environ.get('LLM_CAPTURE_NGINX_SRC') or '/usr/share/nginx/src'
 
 PASS = 'env LLM_CAPTURE_POINT; env LLM_CAPTURE_BROKEN;'
@@ -44,27 +45,26 @@ def names(macro):
     return list(dict.fromkeys(found))
 
 
-def build():
-    """As the Makefile builds, into build/points; nothing to do: at once."""
-    opt = os.environ.get('CC_OPT', '-g -O2') \
-        + ' -DNGX_HTTP_LLM_CAPTURE_POINTS'
+def build(tree=TREE, top=TOP, opt='-DNGX_HTTP_LLM_CAPTURE_POINTS'):
+    """As the Makefile builds, into a tree; nothing to do: at once."""
+    opt = os.environ.get('CC_OPT', '-g -O2') + ' ' + opt
     words = f'{SRC} {NGINX} {opt}'
-    by = [os.path.join(TOP, name)
+    by = [os.path.join(top, name)
           for name in ('config', 'config.make', 'misc/configure.sh')]
-    made = TREE + '/configured-for'
+    made = tree + '/configured-for'
     outer = {'MAKEFLAGS': '', 'MAKELEVEL': '0', 'MFLAGS': ''}
     env = dict(os.environ, **outer, CC_OPT=opt)
 
     if not (os.path.exists(made) and open(made).read() == words and all(
             os.stat(name).st_mtime < os.stat(made).st_mtime for name in by)):
-        subprocess.run([by[-1], SRC, NGINX, TREE], env=env, check=True,
+        subprocess.run([by[-1], SRC, NGINX, tree], env=env, check=True,
                        stdout=subprocess.DEVNULL)
         with open(made, 'w') as f:
             f.write(words)
-    subprocess.run(['make', '-s', '-C', TREE, '-f', 'objs/Makefile',
+    subprocess.run(['make', '-s', '-C', tree, '-f', 'objs/Makefile',
                     'modules'], env=env, check=True,
                    stdout=subprocess.DEVNULL)
-    return MODULE
+    return os.path.join(tree, OBJECT)
 
 
 class Points:

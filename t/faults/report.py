@@ -16,7 +16,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(
 NGINX = os.environ.get('LLM_CAPTURE_NGINX', 'nginx')
 
 TITLES = {'processes': 'Processes', 'points': 'The helper at each step',
-          'config': 'Configuration',
+          'config': 'Configuration', 'so': 'The module replaced',
           'files': 'Files and disks', 'clients': 'Clients',
           'limits': 'Clock and limits'}
 

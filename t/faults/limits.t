@@ -16,7 +16,6 @@ from ledger import NUMBER                   # noqa: E402
 from limit import AS, FSIZE, NOFILE, limited        # noqa: E402
 from llmcapture import CONF                 # noqa: E402
 
-BOTH = tuple(MODES) if LONG else ()
 MIB = 1 << 20
 
 
@@ -88,9 +87,9 @@ def one_record(s):
     s.ledger.wait_verdict('queued', 20)
 
 
-@row('workers: 256', 'each with a port of its own', modes=BOTH or (BUFFERED,),
-     workers=256, listen='reuseport', conf=CONF.replace('512', '32'),
-     load=dict(clients=8), allow=KILLED)
+@row('workers: 256', 'each with a port of its own', workers=256,
+     listen='reuseport', conf=CONF.replace('512', '32'), load=dict(clients=8),
+     allow=KILLED)
 def many_workers(s):
     s.load.more(1000)
     pid = s.helper()
@@ -122,7 +121,7 @@ def just_enough_memory(s):
 
 
 @row('limit: RLIMIT_AS', 'as much memory as a start takes',
-     modes=BOTH or (UNBUFFERED,), prepare=just_enough_memory)
+     prepare=just_enough_memory)
 def little_memory(s):
     s.load.more(300)
 
@@ -131,7 +130,7 @@ BY_HEADER = CAPTURE_PATH.replace('$llm_capture_endpoint', '$http_x_file')
 
 
 @row('limit: RLIMIT_NOFILE', '64 descriptors for 200 files',
-     modes=BOTH or (BUFFERED,), spawn=limited(NOFILE, 64), path=BY_HEADER,
+     spawn=limited(NOFILE, 64), path=BY_HEADER,
      load=dict(headers=lambda n: {'X-File': f'f{n % 200}'}))
 def few_descriptors(s):
     s.load.more(400)
@@ -141,8 +140,7 @@ def few_descriptors(s):
 
 
 @row('limit: RLIMIT_FSIZE', 'a file that ends at 1.5 MB, and is rotated',
-     modes=BOTH or (UNBUFFERED,), spawn=limited(FSIZE, 1500000),
-     drops=('failed',))
+     spawn=limited(FSIZE, 1500000), drops=('failed',))
 def short_files(s):
     path, family = s.path('completions'), set(s.family())
     wait_for(lambda: 'cannot write (27' in s.log(), 'a full file', 60)
@@ -185,8 +183,7 @@ def places(s):
 
 
 @row('locations: 1000', 'each with a path and settings of its own',
-     modes=BOTH or (BUFFERED,), prepare=places, stays=True,
-     drops=('too_large', 'sampled_out'),
+     prepare=places, stays=True, drops=('too_large', 'sampled_out'),
      load=dict(path=lambda n: f'/p{n % PLACES}/v1/completions'))
 def many_locations(s):
     s.load.more(PLACES)
@@ -213,8 +210,7 @@ def value_of(n):
 
 
 @row('paths: 2000 values', 'of a header, a file each',
-     modes=BOTH or (UNBUFFERED,), path=BY_HEADER, stays=True, length=200,
-     load=value_of(2000))
+     path=BY_HEADER, stays=True, length=200, load=value_of(2000))
 def many_paths(s):
     values(s, 2000, 2000)
 

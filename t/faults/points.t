@@ -25,7 +25,6 @@ RING = ('ring repaired', 'ring reset', 'ring freed')
 
 LIMIT = 1500000
 CALM = dict(clients=2, pause=0.02)      # no full queue while there is no helper
-BOTH = tuple(MODES) if LONG else ()
 
 # the least of one worker for requests of 512k: half of a ring is soon pinned
 SMALL = 'llm_capture_max_request_bytes 512k;' \
@@ -51,8 +50,7 @@ def batch(s):
 
 
 @row('helper: kill -9, slow uploads', 'while it moves one out of the queue',
-     modes=BOTH or (UNBUFFERED,), drops=('queue_full',), allow=KILLED,
-     workers=1, http=SMALL, length=40000,
+     drops=('queue_full',), allow=KILLED, workers=1, http=SMALL, length=40000,
      location='llm_capture on; client_body_buffer_size 1k;')
 def spill(s):
     s.load.stop()
@@ -68,8 +66,8 @@ def spill(s):
 
 
 @row('helper: kill -9 over a torn line', 'before the cut, after it, and in '
-     'the recovery', modes=BOTH or (BUFFERED,), load=CALM, drops=('failed',),
-     allow=KILLED, spawn=limited(FSIZE, LIMIT))
+     'the recovery', load=CALM, drops=('failed',), allow=KILLED,
+     spawn=limited(FSIZE, LIMIT))
 def torn(s):
     for kills in (('before cut',), ('after cut',),
                   ('before cut', 'recover before cut')):
@@ -95,8 +93,7 @@ def rotate(s):
 
 
 @row('helper: kill -9, a dead worker', 'while it takes its queue back',
-     modes=BOTH or (UNBUFFERED,), load=CALM, cuts=True, drops=('aborted',),
-     allow=KILLED, workers=1)
+     load=CALM, cuts=True, drops=('aborted',), allow=KILLED, workers=1)
 def ring(s):
     for name in ('ring repaired', 'ring freed'):
         dies(s, name, lambda: s.signal('KILL', s.workers()[0]))
@@ -104,8 +101,8 @@ def ring(s):
 
 
 @row('helper: kill -9, a spoiled queue', 'of a dead worker, while it resets '
-     'it', modes=BOTH or (BUFFERED,), cuts=True, drops=('aborted', 'lost'),
-     workers=1, allow=f'{KILLED}|holds what no worker writes',
+     'it', cuts=True, drops=('aborted', 'lost'), workers=1,
+     allow=f'{KILLED}|holds what no worker writes',
      http='llm_capture_max_queue_bytes 17m;')
 def spoiled(s):
     s.load.stop()

@@ -65,10 +65,15 @@ ngx_http_llm_capture_outcome_rest(ngx_http_llm_capture_outcome_ctx_t *ctx,
         return;
     }
 
-    /* each begins behind the one before, so what is overwritten is not read */
+    /*
+     * Each begins behind the one before, so what is overwritten is not read.
+     * An event has one choice, and which one is lost if it is not said here.
+     */
 
     if (ngx_http_llm_capture_outcome_resume(ctx, p, n, rest.element,
-                                            "{\"choices\":[{") == 0)
+                                            event
+                                            ? "{\"choices\":[{\"index\":-1,"
+                                            : "{\"choices\":[{") == 0)
     {
         return;
     }
@@ -275,11 +280,14 @@ ngx_http_llm_capture_outcome_sum(ngx_http_llm_capture_outcome_ctx_t *ctx,
         deltas = a->deltas;
     }
 
-    if (ctx->after && deltas <= NGX_HTTP_LLM_CAPTURE_TOKENS
-        && (int64_t) deltas > o->completion)
-    {
+    if (ctx->after == 0 || deltas > NGX_HTTP_LLM_CAPTURE_TOKENS) {
+        return;
+    }
+
+    o->estimated = 1;
+
+    if ((int64_t) deltas > o->completion) {
         o->completion = (int64_t) deltas;
-        o->estimated = 1;
     }
 }
 

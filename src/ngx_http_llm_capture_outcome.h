@@ -43,8 +43,9 @@
  * there without its reason has an empty one.
  *
  * A stream without completion tokens, or whose last such count is followed by
- * events with content (an early or broken off one), gets the number of events
- * with content or reasoning instead, if that is more, marked as an estimate.
+ * events with content or reasoning (an early one, or it was broken off), has
+ * the number of all such events, or that count if it is more, marked as an
+ * estimate.
  */
 
 #ifndef _NGX_HTTP_LLM_CAPTURE_OUTCOME_H_INCLUDED_

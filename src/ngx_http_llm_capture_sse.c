@@ -137,6 +137,8 @@ static void
 ngx_http_llm_capture_sse_line(ngx_http_llm_capture_sse_t *sse,
     const uint8_t *p, const uint8_t *end)
 {
+    const uint8_t  eol[] = { '\n' };
+
     for ( /* void */ ; p < end && sse->state != ln_other; p++) {
 
         switch (sse->state) {
@@ -181,8 +183,7 @@ ngx_http_llm_capture_sse_line(ngx_http_llm_capture_sse_t *sse,
             sse->state = ln_data;
 
             if (sse->lines) {
-                ngx_http_llm_capture_delta_feed(&sse->delta,
-                                                (const uint8_t *) "\n", 1);
+                ngx_http_llm_capture_sse_data(sse, eol, eol + 1);
             }
 
             if (*p == ' ') {

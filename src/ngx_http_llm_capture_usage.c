@@ -169,19 +169,22 @@ ngx_http_llm_capture_usage_reason(ngx_http_llm_capture_usage_t *u,
 static int64_t
 ngx_http_llm_capture_usage_index(json_t *choices, size_t i)
 {
-    json_t   *index;
-    int64_t   back;
+    json_t  *own, *next;
 
-    for (back = 0; back < 2; back++) {
-        index = json_object_get(json_array_get(choices, i + (size_t) back),
-                                "index");
+    own = json_object_get(json_array_get(choices, i), "index");
 
-        if (json_is_integer(index) && json_integer_value(index) >= 0) {
-            return json_integer_value(index) - back;
-        }
+    if (json_is_integer(own) && json_integer_value(own) >= 0) {
+        return json_integer_value(own);
     }
 
-    return (int64_t) i;
+    next = json_object_get(json_array_get(choices, i + 1), "index");
+
+    if (json_is_integer(next)) {
+        return json_integer_value(next) > 0 ? json_integer_value(next) - 1
+                                            : -1;
+    }
+
+    return own ? -1 : (int64_t) i;
 }
 
 

@@ -50,13 +50,43 @@ ngx_http_llm_capture_events_init(ngx_http_llm_capture_events_t *e, char *p,
 }
 
 
+/* adds a line's value to the data, if it has one */
+
+static void
+ngx_http_llm_capture_events_value(char *line, size_t n, char **data,
+    size_t *len)
+{
+    size_t  skip;
+
+    if (n < 4 || memcmp(line, "data", 4) != 0 || (n > 4 && line[4] != ':')) {
+        return;
+    }
+
+    skip = n == 4 ? 4 : n > 5 && line[5] == ' ' ? 6 : 5;
+    line += skip;
+    n -= skip;
+
+    if (*data == NULL) {
+        *data = line;
+        *len = n;
+        return;
+    }
+
+    /* "data" and the end of the line before it leave the room */
+
+    (*data)[(*len)++] = '\n';
+    memmove(*data + *len, line, n);
+    *len += n;
+}
+
+
 void
 ngx_http_llm_capture_events_cut(ngx_http_llm_capture_events_t *e, char *p,
     size_t n, char **data, size_t *len)
 {
     int      ended;
-    char    *line;
-    size_t   more;
+    char    *line, *more;
+    size_t   size, more_len;
 
     e->p = p;
     e->end = p + n;
@@ -66,31 +96,20 @@ ngx_http_llm_capture_events_cut(ngx_http_llm_capture_events_t *e, char *p,
         return;
     }
 
+    more = NULL;
+    more_len = 0;
+
     do {
-        ended = ngx_http_llm_capture_events_line(e, &line, &more);
-
-        if (more) {
-            *len = 0;
-        }
-
-    } while (ended && more);
+        ended = ngx_http_llm_capture_events_line(e, &line, &size);
+        ngx_http_llm_capture_events_value(line, size, &more, &more_len);
+    } while (ended && size);
 
     e->ended = (unsigned) ended;
-}
 
-
-static int
-ngx_http_llm_capture_events_value(const char *line, size_t len, size_t *skip)
-{
-    if (len < 4 || memcmp(line, "data", 4) != 0
-        || (len > 4 && line[4] != ':'))
-    {
-        return 0;
+    if (more) {
+        *data = more;
+        *len = more_len;
     }
-
-    *skip = len == 4 ? 4 : len > 5 && line[5] == ' ' ? 6 : 5;
-
-    return 1;
 }
 
 
@@ -100,7 +119,7 @@ ngx_http_llm_capture_events_next(ngx_http_llm_capture_events_t *e,
 {
     int      ended;
     char    *line;
-    size_t   n, skip;
+    size_t   n;
 
     *data = NULL;
     *len = 0;
@@ -119,21 +138,7 @@ ngx_http_llm_capture_events_next(ngx_http_llm_capture_events_t *e,
             continue;
         }
 
-        if (!ngx_http_llm_capture_events_value(line, n, &skip)) {
-            continue;
-        }
-
-        if (*data == NULL) {
-            *data = line + skip;
-            *len = n - skip;
-            continue;
-        }
-
-        /* "data" and the end of the line before it leave the room */
-
-        (*data)[(*len)++] = '\n';
-        memmove(*data + *len, line + skip, n - skip);
-        *len += n - skip;
+        ngx_http_llm_capture_events_value(line, n, data, len);
     }
 
     e->ended = 0;

@@ -29,8 +29,9 @@ void ngx_http_llm_capture_events_init(ngx_http_llm_capture_events_t *e,
 
 /*
  * At some place of a stream: the events begin behind the next empty line.
- * *data is the end of the line that was cut, and *len its length, if its event
- * has no more lines; else *len is 0.
+ * *data is the end of the data before it, and *len its length: of the lines of
+ * data behind the one that is cut, or else what is there of that one, though it
+ * may be no data.
  */
 
 void ngx_http_llm_capture_events_cut(ngx_http_llm_capture_events_t *e,

@@ -9,9 +9,7 @@ them (it writes them anew), and the same gaps between arrivals.
 import glob
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))
 from llmcapture import (Nginx, Upstream, case, diag, is_, ok,
                         request)                             # noqa: E402
+from replay import make_tokenizer, replay                    # noqa: E402
 
 import orjson                                                # noqa: E402
 
@@ -57,51 +56,6 @@ def bodies(chat):
         joint = b',\r\n  ' if i % 4 == 2 else b','
         found.append(b'{' + joint.join(fields) + b'}')
     return found
-
-
-def make_tokenizer(path):
-    """One token a byte; made here, so that nothing is fetched."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {c: i for i, c in enumerate(letters + ['<s>', '</s>', '<pad>'])}
-    t = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    t.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=t, bos_token='<s>',
-                            eos_token='</s>', pad_token='<pad>') \
-        .save_pretrained(path)
-
-
-def replay(work, endpoint, port, path):
-    """The README's command, in its quick form; (exit code, what it said)."""
-    env = dict(os.environ, HOME=work, XDG_CACHE_HOME=work + '/cache',
-               TMPDIR=work, AIPERF_DATASET_MMAP_CACHE_ENABLED='false')
-    for name in 'HF_HUB_OFFLINE', 'TRANSFORMERS_OFFLINE':
-        env.pop(name, None)             # they break a tokenizer folder
-    command = [
-        'aiperf', 'profile', '-m', 'm', '--endpoint-type', endpoint,
-        '--streaming', '--url', f'http://127.0.0.1:{port}',
-        '--custom-dataset-type', 'mooncake_trace', '--input-file', path,
-        '--tokenizer', work + '/tok', '--ui', 'none', '--no-gpu-telemetry',
-        '--no-server-metrics', '--workers-max', '1',
-        '--artifact-dir', f'{work}/out.{endpoint}']
-    run = subprocess.Popen(command, cwd=work, env=env, text=True,
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        text, _ = run.communicate(timeout=180)
-    except subprocess.TimeoutExpired:
-        text = 'AIPerf did not end'
-    finally:
-        try:
-            os.killpg(run.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    for name in glob.glob(f'{work}/out.{endpoint}/**/*.log', recursive=True):
-        with open(name, errors='replace') as f:
-            text += f.read()
-    return run.returncode, text
 
 
 def meaning(rows):

@@ -84,6 +84,8 @@ typedef struct {
 
 static const ngx_http_llm_capture_delta_rule_t  ngx_http_llm_capture_rules[] =
 {
+    /* in the order of the nodes */
+
     { 0, 0, 0, 0, 0, 0, 0, "" },        /* the rule of all else */
 
     rule(none, "", 0, 0, top, none, 0),     /* the event itself */
@@ -167,6 +169,10 @@ ngx_http_llm_capture_delta_find(const ngx_http_llm_capture_delta_t *d,
 
     for (i = EVENT + 1; i < RULES; i++) {
         r = &ngx_http_llm_capture_rules[i];
+
+        if (r->node > node) {
+            break;
+        }
 
         if (r->node == node && r->len == len
             && memcmp(r->key, key, len) == 0)
@@ -254,10 +260,18 @@ ngx_http_llm_capture_delta_value(ngx_http_llm_capture_delta_t *d, uint8_t c)
         break;
 
     case '"':
-        d->type = ngx_http_llm_capture_rules[d->rule].type
-                    ? 0 : d->type;
-        d->state = ngx_http_llm_capture_rules[d->rule].type
-                     ? js_type : js_string;
+        if (d->depth == 0) {
+            d->state = js_over;
+            break;
+        }
+
+        d->state = js_string;
+
+        if (ngx_http_llm_capture_rules[d->rule].type) {
+            d->type = 0;
+            d->state = js_type;
+        }
+
         break;
 
     case '}':

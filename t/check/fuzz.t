@@ -40,7 +40,9 @@ TARGETS = {
     'zone': (1024, []),
     'file': (1024, []),
     'args': (512, []),
-    'path': (4400, [])
+    'path': (4400, []),
+    'sse': (4096, ['t/data/answers']),
+    'outcome': (4096, ['t/data/answers'])
 }
 
 SANITIZE = 'address,undefined'

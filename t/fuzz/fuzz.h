@@ -92,6 +92,30 @@ take(input_t *in, size_t *n)
 }
 
 
+/* choices where the input is to be a file as it stands: from what it is */
+
+static inline uint64_t
+choice(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+
+    return *seed >> 33;
+}
+
+
+static inline uint64_t
+seed_of(const uint8_t *p, size_t n)
+{
+    uint64_t  seed;
+
+    for (seed = n; n; n--) {
+        seed = (seed ^ *p++) * 1099511628211u;
+    }
+
+    return seed;
+}
+
+
 /* a copy with nothing behind it, so that a byte read too far is seen */
 
 static inline void *

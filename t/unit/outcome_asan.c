@@ -142,7 +142,7 @@ test_streams(void **state)
     (void) state;
 
     for (i = 0; i < N(streams); i++) {
-        windows(&streams[i], 1, 61);
+        windows(&streams[i], 1, 509);
     }
 }
 
@@ -159,7 +159,7 @@ test_plain(void **state)
         /* which choice a window cuts cannot be known if it is the last */
 
         if (strcmp(answers[i].name, "completions-n3") != 0) {
-            windows(&answers[i], 0, 5);
+            windows(&answers[i], 0, 17);
         }
     }
 }

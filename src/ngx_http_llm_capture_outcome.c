@@ -161,7 +161,7 @@ ngx_http_llm_capture_outcome_event(ngx_http_llm_capture_outcome_ctx_t *ctx,
 
     ctx->usage.counted = 0;
 
-    if (ngx_http_llm_capture_outcome_asks(p, n)) {
+    if (ctx->usage.text || ngx_http_llm_capture_outcome_asks(p, n)) {
         (void) ngx_http_llm_capture_usage_read(&ctx->usage, p, n);
     }
 
@@ -213,6 +213,7 @@ ngx_http_llm_capture_outcome_stream(ngx_http_llm_capture_outcome_ctx_t *ctx,
 
     ctx->latest = 0;
     ctx->usage.counted = 0;
+    ctx->usage.text = NULL;             /* there is a gap */
 
     ngx_http_llm_capture_events_cut(&events, tail, a->tail_len, &data, &n);
 
@@ -243,9 +244,11 @@ ngx_http_llm_capture_outcome_plain(ngx_http_llm_capture_outcome_ctx_t *ctx,
         }
 
         tail = head;
+        ctx->usage.text = NULL;
 
     } else {
         n = a->tail_len;
+        ctx->usage.text = NULL;
         ngx_http_llm_capture_outcome_head(ctx, head, a->head_len);
     }
 
@@ -302,6 +305,8 @@ ngx_http_llm_capture_outcome(ngx_http_llm_capture_outcome_t *o,
 
     memset(&ctx, 0, sizeof(ctx));
     ngx_http_llm_capture_usage_init(&ctx.usage, o);
+    ctx.usage.text = a->text;
+    ctx.usage.text_size = a->text_size;
 
     if (a->head_len > NGX_HTTP_LLM_CAPTURE_ANSWER
         || a->tail_len > NGX_HTTP_LLM_CAPTURE_ANSWER)

@@ -22,6 +22,9 @@
  *     finish              choices[].finish_reason by choices[].index,
  *                         stop_reason, delta.stop_reason, of Responses the
  *                         status, or the reason why it is incomplete
+ *     text                of the first choice, choices[].text: of JSON that
+ *                         is whole, or of the events up to a gap; as much as
+ *                         there is room for, in whole characters
  *     error               error, "object":"error", "type":"error", a status
  *                         "failed"
  *
@@ -80,6 +83,10 @@ typedef struct {
     uint64_t        deltas;     /* events of a stream, as the worker counted */
     unsigned        stream:1;   /* text/event-stream; else JSON */
     unsigned        complete:1; /* it came to its end */
+
+    /* for the text of a completion; NULL: not asked for */
+    char           *text;
+    size_t          text_size;
 } ngx_http_llm_capture_answer_t;
 
 
@@ -91,6 +98,7 @@ typedef struct {
     unsigned        estimated:1;    /* completion */
     unsigned        error:1;
     uint32_t        refused;    /* counts that were none */
+    size_t          text_len;   /* bytes of the answer's text */
     uint32_t        choices;    /* of reason */
     char            reason[NGX_HTTP_LLM_CAPTURE_CHOICES]
                           [NGX_HTTP_LLM_CAPTURE_REASON];

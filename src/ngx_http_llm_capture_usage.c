@@ -189,11 +189,42 @@ ngx_http_llm_capture_usage_index(json_t *choices, size_t i)
 
 
 static void
+ngx_http_llm_capture_usage_text(ngx_http_llm_capture_usage_t *u, json_t *text)
+{
+    char        *p;
+    size_t       n, room;
+    const char  *s;
+
+    s = json_string_value(text);
+
+    if (u->text == NULL || s == NULL) {
+        return;
+    }
+
+    n = json_string_length(text);
+    room = u->text_size - u->o->text_len;
+    p = u->text + u->o->text_len;
+
+    if (n > room) {
+        u->text = NULL;
+
+        for (n = room; n && ((uint8_t) s[n] & 0xc0) == 0x80; n--) {
+            /* void */
+        }
+    }
+
+    memcpy(p, s, n);
+    u->o->text_len += n;
+}
+
+
+static void
 ngx_http_llm_capture_usage_choices(ngx_http_llm_capture_usage_t *u,
     json_t *choices)
 {
-    size_t   i;
-    json_t  *choice;
+    size_t    i;
+    json_t   *choice;
+    int64_t   index;
 
     json_array_foreach(choices, i, choice) {
 
@@ -201,9 +232,15 @@ ngx_http_llm_capture_usage_choices(ngx_http_llm_capture_usage_t *u,
             continue;
         }
 
-        ngx_http_llm_capture_usage_reason(u,
-            ngx_http_llm_capture_usage_index(choices, i),
+        index = ngx_http_llm_capture_usage_index(choices, i);
+
+        ngx_http_llm_capture_usage_reason(u, index,
             ngx_http_llm_capture_usage_string(choice, "finish_reason"));
+
+        if (index == 0) {
+            ngx_http_llm_capture_usage_text(u,
+                                            json_object_get(choice, "text"));
+        }
     }
 }
 

@@ -26,6 +26,9 @@ typedef struct {
     int64_t                          cache_made;
     int64_t                          cached;
 
+    char                            *text;      /* NULL: no more of it */
+    size_t                           text_size;
+
     unsigned                         loose:1;   /* integers came as doubles */
     unsigned                         counted:1; /* a completion was read */
 } ngx_http_llm_capture_usage_t;

@@ -4,10 +4,10 @@
  */
 
 /*
- * A stream as it goes by.  The input is the stream.  Any split gives the same state; the helper's reader, which has the
- * stream at hand and shares no code with it but what judges an event, finds the
- * same events; and what jansson makes of an event's JSON has the content that
- * was found in it.
+ * A stream as it goes by; it is the input.  Any split gives the same state; the
+ * helper's reader, which has the stream at hand and shares no code with it but
+ * what judges an event, finds the same events; and what jansson makes of an
+ * event's JSON has the content that was found in it.
  */
 
 #include "fuzz.h"

@@ -19,6 +19,11 @@
 static uint64_t  hole;
 
 
+/* asked for its text, or not */
+static char     *room;
+static size_t    room_size;
+
+
 static void
 parse(outcome_t *o, const uint8_t *p, size_t head, size_t tail, size_t n,
     unsigned deltas, unsigned stream, unsigned complete)
@@ -28,7 +33,8 @@ parse(outcome_t *o, const uint8_t *p, size_t head, size_t tail, size_t n,
 
     h = piece(p, head);
     t = piece(p + n - tail, tail);
-    a = (answer_t) { h, head, t, tail, n + hole, deltas, stream, complete };
+    a = (answer_t) { h, head, t, tail, n + hole, deltas, stream, complete,
+                       room, room_size };
 
     memset(o, 0x5a, sizeof(outcome_t));
     assert_int_equal(ngx_http_llm_capture_outcome(o, &a), 0);
@@ -273,7 +279,8 @@ test_huge(void **state)
 
     for (n = sizeof(end) - 1; n <= at; n++) {
         a = (answer_t) { (uint8_t *) head, sizeof(head),
-                         (uint8_t *) tail + at - n, n, 104857600, 0, 0, 1 };
+                         (uint8_t *) tail + at - n, n, 104857600, 0, 0, 1,
+                         NULL, 0 };
         assert_int_equal(ngx_http_llm_capture_outcome(&o, &a), 0);
         assert_int_equal(o.prompt, 70);
         assert_int_equal(o.completion, 30000000);
@@ -285,7 +292,8 @@ test_huge(void **state)
 
     for (n = 0; n < sizeof(end) - 1; n++) {
         a = (answer_t) { (uint8_t *) head, sizeof(head),
-                         (uint8_t *) tail + at - n, n, 104857600, 0, 0, 1 };
+                         (uint8_t *) tail + at - n, n, 104857600, 0, 0, 1,
+                         NULL, 0 };
         assert_int_equal(ngx_http_llm_capture_outcome(&o, &a), 0);
         assert_true(o.prompt == NONE || o.prompt == 70);
     }
@@ -294,7 +302,7 @@ test_huge(void **state)
 
     for (n = 1; n < 4 * sizeof(lie); n++) {
         a = (answer_t) { (uint8_t *) head, sizeof(head), (uint8_t *) tail, n,
-                         104857600, 0, 0, 1 };
+                         104857600, 0, 0, 1, NULL, 0 };
         assert_int_equal(ngx_http_llm_capture_outcome(&o, &a), 0);
         assert_int_equal(o.prompt, NONE);
     }
@@ -537,6 +545,70 @@ test_early(void **state)
 }
 
 
+static void
+text_of(const char *answer, size_t head, size_t size, unsigned stream,
+    const char *want)
+{
+    size_t     n;
+    outcome_t  o;
+
+    n = strlen(answer);
+    room_size = size;
+    room = malloc(size ? size : 1);
+    assert_non_null(room);
+
+    parse(&o, (const uint8_t *) answer, head, n - head, n, 9, stream, 1);
+
+    if (o.text_len != strlen(want) || memcmp(room, want, o.text_len) != 0) {
+        fail_msg("%zu, %zu: %.*s", head, size, (int) o.text_len, room);
+    }
+
+    free(room);
+    room = NULL;
+}
+
+
+#define TEXT_OF(i, t)  EVENT("{\"choices\":[{\"index\":" #i ",\"text\":\"" t \
+                             "\"}]}")
+
+static void
+test_text(void **state)
+{
+    size_t  size, head;
+
+    static const char  stream[] =
+        TEXT_OF(0, "a ") TEXT_OF(1, "no") TEXT_OF(0, "\\u00e9")
+        TEXT_OF(0, "") TEXT_OF(0, "\xf0\x9f\x98\x80") TEXT_OF(0, "z");
+    static const char  plain[] =
+        "{\"choices\":[{\"text\":\"one\"},{\"text\":\"two\"}]}";
+    static const char  cut[] = TEXT_OF(0, "a ");
+
+    static const char *const  want[] = {
+        "", "a", "a ", "a ", "a \xc3\xa9", "a \xc3\xa9", "a \xc3\xa9",
+        "a \xc3\xa9", "a \xc3\xa9\xf0\x9f\x98\x80",
+        "a \xc3\xa9\xf0\x9f\x98\x80z", "a \xc3\xa9\xf0\x9f\x98\x80z"
+    };
+
+    (void) state;
+
+    for (size = 0; size < N(want); size++) {
+        for (head = 0; head < sizeof(stream); head += 7) {
+            text_of(stream, head, size, 1, want[size]);
+        }
+    }
+
+    text_of(plain, 0, 100, 0, "one");
+    text_of(plain, 5, 2, 0, "on");
+
+    /* up to the gap, and nothing of what is not whole */
+
+    hole = 100;
+    text_of(stream, sizeof(cut) - 1, 100, 1, "a ");
+    text_of(plain, 20, 100, 0, "");
+    hole = 0;
+}
+
+
 int
 main(void)
 {
@@ -548,7 +620,8 @@ main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_early)
+        cmocka_unit_test(test_early),
+        cmocka_unit_test(test_text)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,6 +237,34 @@ test_found(void **state)
 }
 
 
+/* of an event that is cut nobody knows which choice it is of */
+
+static void
+test_cut_choice(void **state)
+{
+    size_t     n, tail;
+    outcome_t  o;
+
+    static const char  stream[] =
+        "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"abcdefgh\"},"
+        "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":3}}\n\n"
+        "data: [DONE]\n\n";
+
+    (void) state;
+
+    n = sizeof(stream) - 1;
+
+    for (tail = 0; tail < n; tail++) {
+        hole = 10;
+        parse(&o, (const uint8_t *) stream, 0, tail, n, 1, 1, 1);
+        hole = 0;
+
+        assert_string_equal(o.reason[0], "");
+        assert_int_equal(o.prompt, tail > 60 ? 3 : o.prompt);
+    }
+}
+
+
 /* an answer of 100 MB, full of what looks like its end */
 
 static void
@@ -616,6 +644,7 @@ main(void)
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_found),
+        cmocka_unit_test(test_cut_choice),
         cmocka_unit_test(test_huge),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_reasons),

@@ -9,8 +9,8 @@
  *
  *     trace_rows mooncake|hashes|sessions|baseten
  *
- * Two conversations that begin alike, four turns each; a token is a word of
- * four bytes, as a tokenizer might have it.
+ * Two conversations that begin alike, four turns each, in turn with more and
+ * with fewer tokens than their blocks would have at four bytes each.
  */
 
 #include <stdio.h>
@@ -95,7 +95,8 @@ main(int argc, char **argv)
         (void) ngx_http_llm_capture_conversation_session(root, key, session);
         json_decref(root);
 
-        outcome.prompt = (SYSTEM + TURN * (int) (i / 2 + 1)) / 4;
+        outcome.prompt = (SYSTEM + TURN * (int) (i / 2 + 1))
+                         / (i / 2 % 2 ? 3 : 5);
         outcome.completion = (int) i + 1;
         row.outcome = &outcome;
         row.timestamp = i * 20;

@@ -85,8 +85,9 @@ def plain(src):
 
 def sanitized(src, tests):
     """With a filter in front that makes odd chains of buffers."""
-    b = Build(src, 'sanitized', static=True, args=SWITCHES,
-              cc_opt=f'-O1 -g {ASAN} -DNGX_DEBUG_PALLOC=1', ld_opt=ASAN,
+    b = Build(src, 'sanitized', static=True, args=QUIC, ld_opt=ASAN,
+              cc_opt=f'-O1 -g {ASAN} -DNGX_DEBUG_PALLOC=1'
+                     ' -DNGX_HAVE_NONALIGNED=0',
               addons=[TOP + '/t/check/odd']).make()
     return [(b, sum(map(b.run, ['t/check/odd.py', SMOKE, *tests]), []))]
 
@@ -186,7 +187,7 @@ with ThreadPoolExecutor(2) as pool:
         if i:
             tasks.append(pool.submit(static, found[versions[i - 1]], FULL))
     tasks += [pool.submit(musl, newest), pool.submit(static, newest, QUIC),
-              pool.submit(sanitized, newest, ['t/early-read.t']),
+              pool.submit(sanitized, newest, ['t/early-read.t', 't/http3.t']),
               pool.submit(plain, newest)]
     built = {b.name: b for task in tasks for b in report(task)}
 

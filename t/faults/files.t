@@ -452,8 +452,7 @@ def stalled(stall, go_on, seconds):
         ok(ours[0] < 5 * usual[0] + 0.05, 'answers take no longer',
            (usual, ours))
         ok(later <= first + 1024, 'shared memory is flat', (first, later))
-        ok(all(now[k] <= v + MEMORY_SLACK for k, v in heap.items()),
-           'memory is flat', (heap, now))
+        check_memory(heap, now, 'memory is flat')
     return function
 
 

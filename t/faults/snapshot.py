@@ -43,6 +43,15 @@ def anonymous(pid):
 COUNTS = 'processes', 'shared memory'
 MEMORY_SLACK = 3072                     # KiB: heaps do not shrink
 
+# there memory that was freed is kept, to see who uses it
+SANITIZED = bool(os.environ.get('LLM_CAPTURE_SANITIZED'))
+
+
+def check_memory(before, now, name):
+    if not SANITIZED:
+        ok(all(now[k] <= v + MEMORY_SLACK for k, v in before.items()), name,
+           f'{before}, now {now} KiB')
+
 
 def check_back(s, name):
     if s.row.stays:
@@ -62,8 +71,5 @@ def check_back(s, name):
         is_(now[k], s.before[k], f'{name}: {k} as before')
     ok(same(), f'{name}: descriptors as before',
        f"{s.before['descriptors']}, now {now['descriptors']}")
-    if not os.environ.get('LLM_CAPTURE_SANITIZED'):
-        ok(all(now['memory'][k] <= v + MEMORY_SLACK
-               for k, v in s.before['memory'].items()),
-           f'{name}: memory as before',
-           f"{s.before['memory']}, now {now['memory']} KiB")
+    check_memory(s.before['memory'], now['memory'],
+                 f'{name}: memory as before')

@@ -18,7 +18,7 @@ NGINX = os.environ.get('LLM_CAPTURE_NGINX', 'nginx')
 TITLES = {'processes': 'Processes', 'points': 'The helper at each step',
           'config': 'Configuration', 'so': 'The module replaced',
           'files': 'Files and disks', 'clients': 'Clients',
-          'limits': 'Clock and limits'}
+          'limits': 'Clock and limits', 'storm': 'A storm'}
 
 HEAD = """\
 # Reliability

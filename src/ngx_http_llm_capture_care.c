@@ -72,7 +72,7 @@ ngx_http_llm_capture_care_init(ngx_http_llm_capture_care_t *care,
     for (k = ngx_http_llm_capture_kept; k; k = k->next) {
 
         if (ngx_http_llm_capture_kept_live(k)
-            || ngx_http_llm_capture_zone_owned(&k->mcf.zone))
+            || ngx_http_llm_capture_drainer_due(&k->mcf))
         {
             ngx_http_llm_capture_care_add(care, &k->mcf, k);
         }
@@ -458,12 +458,18 @@ ngx_http_llm_capture_care_leave(ngx_http_llm_capture_care_zone_t *z)
 
     z->over = 1;
 
-    if (z->work.drain) {
-        ngx_http_llm_capture_drainer_close(&z->work);
+    if (z->work.drain == NULL) {
+        return;
     }
+
+    ngx_http_llm_capture_drainer_end(&z->work);
+
+    /* under the lock: a successor must not see one half of it */
 
     if (z->kept && drained) {
         (void) madvise(z->kept->addr, z->kept->size, MADV_REMOVE);
         (void) munmap(z->kept->addr, z->kept->size);
     }
+
+    ngx_http_llm_capture_drainer_close(&z->work);
 }

@@ -46,6 +46,8 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
         return rc;
     }
 
+    atomic_store(&ngx_http_llm_capture_zone_hdr(&mcf->zone)->open, 1);
+
     ngx_memzero(&wconf, sizeof(ngx_http_llm_capture_writer_conf_t));
 
     wconf.log = ngx_http_llm_capture_drainer_log;
@@ -88,10 +90,12 @@ failed:
 
 
 void
-ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
+ngx_http_llm_capture_drainer_end(ngx_http_llm_capture_drainer_t *d)
 {
     if (d->drain) {
         ngx_http_llm_capture_shm_report(d->log, d->mcf);
+        atomic_store(&ngx_http_llm_capture_zone_hdr(&d->mcf->zone)->open, 0);
+
         ngx_http_llm_capture_drain_destroy(d->drain);
         d->drain = NULL;
     }
@@ -100,8 +104,23 @@ ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
         ngx_http_llm_capture_writer_destroy(d->writer);
         d->writer = NULL;
     }
+}
+
+
+void
+ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
+{
+    ngx_http_llm_capture_drainer_end(d);
 
     (void) ngx_http_llm_capture_lock_byte(d->mcf->lock, F_UNLCK);
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_drainer_due(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    return ngx_http_llm_capture_zone_owned(&mcf->zone)
+           || atomic_load(&ngx_http_llm_capture_zone_hdr(&mcf->zone)->open);
 }
 
 

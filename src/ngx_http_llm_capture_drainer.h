@@ -36,9 +36,18 @@ typedef struct {
 ngx_int_t ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
     ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf);
 
-/* leaves the counters in the log, at level notice */
+/* leaves the counters in the log, at level notice; keeps the lock */
+
+void ngx_http_llm_capture_drainer_end(ngx_http_llm_capture_drainer_t *d);
+
+/* ends it, if that is still to do, and gives the lock back */
 
 void ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d);
+
+/* something is left to write, or its drainer died before the last report */
+
+ngx_uint_t ngx_http_llm_capture_drainer_due(
+    ngx_http_llm_capture_main_conf_t *mcf);
 
 /* may anybody still put something into the zone? */
 

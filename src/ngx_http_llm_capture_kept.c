@@ -114,7 +114,7 @@ ngx_http_llm_capture_kept_sweep(void)
     while ((k = *prev) != NULL) {
 
         if (ngx_http_llm_capture_kept_live(k)
-            || ngx_http_llm_capture_zone_owned(&k->mcf.zone))
+            || ngx_http_llm_capture_drainer_due(&k->mcf))
         {
             prev = &k->next;
             continue;

@@ -36,6 +36,8 @@ typedef struct {
 
 static ngx_uint_t ngx_http_llm_capture_left(ngx_cycle_t *cycle,
     ngx_http_llm_capture_left_t **left);
+static ngx_uint_t ngx_http_llm_capture_due(
+    ngx_http_llm_capture_main_conf_t *mcf);
 static ngx_msec_t ngx_http_llm_capture_limit(
     ngx_http_llm_capture_main_conf_t *mcf);
 static void ngx_http_llm_capture_last_child(ngx_cycle_t *cycle,
@@ -91,7 +93,7 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
 }
 
 
-/* the zones with something left in them, this cycle's and older ones */
+/* the zones with something left to write or tell, this cycle's and older ones */
 
 static ngx_uint_t
 ngx_http_llm_capture_left(ngx_cycle_t *cycle,
@@ -119,11 +121,7 @@ ngx_http_llm_capture_left(ngx_cycle_t *cycle,
 
     for ( ;; ) {
 
-        if (mcf
-            && ngx_http_llm_capture_zone_owned(&mcf->zone)
-            && !atomic_load(
-                        &ngx_http_llm_capture_zone_hdr(&mcf->zone)->gave_up))
-        {
+        if (mcf && ngx_http_llm_capture_due(mcf)) {
             (*left)[n].mcf = mcf;
             (*left)[n++].limit = ngx_http_llm_capture_limit(mcf);
         }
@@ -135,6 +133,20 @@ ngx_http_llm_capture_left(ngx_cycle_t *cycle,
         mcf = &k->mcf;
         k = k->next;
     }
+}
+
+
+/* a helper that gave up has tried for as long as it may */
+
+static ngx_uint_t
+ngx_http_llm_capture_due(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    ngx_http_llm_capture_zone_hdr_t  *zone;
+
+    zone = ngx_http_llm_capture_zone_hdr(&mcf->zone);
+
+    return atomic_load(&zone->gave_up) ? atomic_load(&zone->open) != 0
+                                       : ngx_http_llm_capture_drainer_due(mcf);
 }
 
 

@@ -29,7 +29,7 @@
  * Part of the zone's name: a newer layout, or a word that means something else,
  * never meets older memory
  */
-#define NGX_HTTP_LLM_CAPTURE_LAYOUT     2
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     3
 
 #define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
 #define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64
@@ -224,6 +224,7 @@ typedef struct {
     _Atomic uint64_t          holder;       /* pid of the newest helper */
     _Atomic uint64_t          gave_up;      /* the last drain hit its limit */
     _Atomic uint64_t          quit_ms;      /* first signal to leave, 0: none */
+    _Atomic uint64_t          open;         /* 1: a last report is to come */
 
     /* 1: the helper sleeps until the eventfd is written */
     _Alignas(64) _Atomic uint32_t  asleep;

@@ -224,6 +224,30 @@ def master_quit_alone(s):
     s.wait_end(family)
 
 
+@row('master: QUIT, and the helper dies later',
+     'kill -9 with all written, while a worker waits for an answer: its last '
+     'report is still to come', allow=KILLED)
+def master_quit_later(s):
+    s.load.stop()
+    backend, = s.backend.workers()
+    s.signal('STOP', backend)
+    s.ends.append(lambda: s.thaw(backend))
+    c = s.hold()
+    c.send(c.rest)
+    wait_for(lambda: c.n in s.account().lines, 'its record')
+    pid, family = s.helper(), s.family()
+    s.signal('QUIT')
+    wait_for(lambda: title(pid).endswith('shutting down'),
+             'the helper to hear it')
+    wait_for(lambda: state(pid) == 'S', 'it to have nothing to do')
+    kill(s, [pid])
+    wait_gone(pid)
+    s.thaw(backend)
+    s.ledger.answer(c.n, c.response())
+    c.close()
+    s.wait_end(family)
+
+
 @row('master: TERM, and the helper hangs',
      'stopped with a queue, until nginx kills it', daemons=BOTH, cuts=True,
      drops=('aborted',), allow=KILLED, long=True)

@@ -178,7 +178,7 @@ ngx_http_llm_capture_care_open(ngx_http_llm_capture_care_t *care)
         }
 
         switch (ngx_http_llm_capture_drainer_open(&z->work, care->cycle,
-                                                  z->mcf))
+                                                  z->mcf, care->n))
         {
         case NGX_OK:
             break;

@@ -21,6 +21,11 @@
 #include "ngx_http_llm_capture_point.h"
 
 
+/* descriptors for what is open for a moment: sidecars, logs, channels */
+#define NGX_HTTP_LLM_CAPTURE_SPARE  16
+
+
+static unsigned ngx_http_llm_capture_drainer_files(ngx_uint_t zones);
 static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
 static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
     const char *text);
@@ -28,7 +33,8 @@ static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
 
 ngx_int_t
 ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
-    ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf)
+    ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_uint_t zones)
 {
     ngx_int_t                           rc;
     ngx_http_llm_capture_drain_conf_t   conf;
@@ -52,6 +58,7 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
 
     wconf.log = ngx_http_llm_capture_drainer_log;
     wconf.ctx = d;
+    wconf.max_open = ngx_http_llm_capture_drainer_files(zones);
 
     d->writer = ngx_http_llm_capture_writer_create(&wconf);
     if (d->writer == NULL) {
@@ -86,6 +93,39 @@ failed:
     ngx_http_llm_capture_drainer_close(d);
 
     return NGX_ERROR;
+}
+
+
+/*
+ * How many files each of the zones may keep open: one that took all would leave
+ * none for the others, nor for a channel that the master passes on.
+ */
+
+static unsigned
+ngx_http_llm_capture_drainer_files(ngx_uint_t zones)
+{
+    int            fd;
+    rlim_t         n;
+    struct rlimit  rl;
+
+    /* the lowest that is free; never of the memfd, see above */
+
+    fd = dup(ngx_http_llm_capture_wake_fd);
+
+    if (fd == -1) {
+        return 1;
+    }
+
+    (void) close(fd);
+
+    if (getrlimit(RLIMIT_NOFILE, &rl) == -1) {
+        return NGX_HTTP_LLM_CAPTURE_MAX_OPEN;
+    }
+
+    n = (rlim_t) fd + NGX_HTTP_LLM_CAPTURE_SPARE;
+    n = rl.rlim_cur > n ? (rl.rlim_cur - n) / zones : 0;
+
+    return (unsigned) ngx_max(1, ngx_min(n, NGX_HTTP_LLM_CAPTURE_MAX_OPEN));
 }
 
 

@@ -29,12 +29,14 @@ typedef struct {
 
 
 /*
- * Takes the zone's lock, which the kernel gives back with the process.
+ * Takes the zone's lock, which the kernel gives back with the process.  zones:
+ * how many this process has, which share its descriptors.
  * NGX_DECLINED: another process has it; NGX_ERROR: told in the log.
  */
 
 ngx_int_t ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
-    ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf);
+    ngx_cycle_t *cycle, ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_uint_t zones);
 
 /* leaves the counters in the log, at level notice; keeps the lock */
 

@@ -53,6 +53,7 @@ static void ngx_http_llm_capture_helper_sleep(
     ngx_http_llm_capture_helper_t *h, int timeout);
 static void ngx_http_llm_capture_helper_channel(
     ngx_http_llm_capture_helper_t *h);
+static ngx_uint_t ngx_http_llm_capture_helper_closed(void);
 static void ngx_http_llm_capture_helper_signals(
     ngx_http_llm_capture_helper_t *h);
 
@@ -258,6 +259,12 @@ ngx_http_llm_capture_helper_channel(ngx_http_llm_capture_helper_t *h)
         }
 
         if (n == NGX_ERROR) {
+
+            if (!ngx_http_llm_capture_helper_closed()) {
+                /* no descriptor was free for one that it passed on */
+                continue;
+            }
+
             h->eof = 1;
             (void) epoll_ctl(h->epoll, EPOLL_CTL_DEL, ngx_channel, NULL);
             return;
@@ -287,6 +294,21 @@ ngx_http_llm_capture_helper_channel(ngx_http_llm_capture_helper_t *h)
             break;
         }
     }
+}
+
+
+/* an error takes its message with it: behind it is more, nothing, or the end */
+
+static ngx_uint_t
+ngx_http_llm_capture_helper_closed(void)
+{
+    char     c;
+    ssize_t  n;
+
+    n = recv(ngx_channel, &c, 1, MSG_PEEK|MSG_DONTWAIT);
+
+    return n == 0 || (n == -1 && ngx_errno != NGX_EAGAIN
+                      && ngx_errno != NGX_EINTR);
 }
 
 

@@ -203,7 +203,7 @@ ngx_http_llm_capture_last_child(ngx_cycle_t *cycle,
 
     for (i = 0; i < n; i++) {
         if (ngx_http_llm_capture_drainer_open(&left[i].work, cycle,
-                                              left[i].mcf)
+                                              left[i].mcf, n)
             != NGX_OK)
         {
             ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,

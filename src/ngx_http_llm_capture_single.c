@@ -41,7 +41,9 @@ ngx_http_llm_capture_single_init(ngx_cycle_t *cycle)
 
     (void) signal(SIGXFSZ, SIG_IGN);
 
-    if (ngx_http_llm_capture_drainer_open(&single.work, cycle, mcf) != NGX_OK) {
+    if (ngx_http_llm_capture_drainer_open(&single.work, cycle, mcf, 1)
+        != NGX_OK)
+    {
         /* an alert has been logged, and serving comes first */
         return NGX_OK;
     }

@@ -139,6 +139,25 @@ def few_descriptors(s):
     check_files(s, lambda n: f'requests.f{n % 200}.jsonl', 200)
 
 
+@row('limit: RLIMIT_NOFILE, and reloads', '64 descriptors, a new file for '
+     'each request, the zone resized over an upload, and back', workers=1,
+     spawn=limited(NOFILE, 64), path=BY_HEADER,
+     load=dict(headers=lambda n: {'X-File': f'f{n}'}, pause=0.02))
+def few_descriptors_resized(s):
+    http = s.words['HTTP']
+    held = s.hold()
+    for more in ('llm_capture_max_queue_bytes 300m;', ''):
+        s.load.more(100)
+        pid = s.helper()
+        s.reload(http=http + more)
+        s.new_helper(pid)
+    s.load.more(100)
+    s.let_go(held)
+    s.load.stop()
+    s.wait_drained()
+    s.reload()
+
+
 @row('limit: RLIMIT_FSIZE', 'a file that ends at 1.5 MB, and is rotated',
      spawn=limited(FSIZE, 1500000), drops=('failed',))
 def short_files(s):

@@ -135,6 +135,33 @@ def resized_killed_late(s):
     back(s)
 
 
+@row('reload: resized, and the helper killed last',
+     'with all written, after the worker that waited for an answer: the last '
+     'report of the old zone is still to come', allow=KILLED)
+def resized_killed_last(s):
+    s.load.stop()
+    http, held, old = s.words['HTTP'], s.hold(), s.workers()
+    resize(s, http, 300)
+    backend, = s.backend.workers()
+    s.signal('STOP', backend)
+    s.ends.append(lambda: s.thaw(backend))
+    held.send(held.rest)
+    wait_for(lambda: held.n in s.account().lines, 'its record')
+    pid = s.helper()
+    wait_for(lambda: state(pid) == 'S', 'the helper to have nothing to do')
+    s.freeze(pid)
+    s.thaw(backend)
+    s.ledger.answer(held.n, held.response())
+    held.close()
+    for worker in old:
+        wait_gone(worker)
+    kill(s, pid)
+    s.new_helper(pid)
+    s.start_load()
+    reload(s, http=http)
+    back(s)
+
+
 @row('reload: resized, a helper that hangs, and TERM',
      'nginx kills both helpers, each with a backlog', cuts=True,
      drops=('aborted',), allow=KILLED)

@@ -14,7 +14,8 @@ import time
 
 from client import Connection
 from llmcapture import Nginx, is_, ok, wait_for
-from procs import (fds, free_port, listening, processes,     # noqa: F401
+from procs import (children, fds, free_port, listening,      # noqa: F401
+                   processes,
                    wait_gone)
 
 PATH = '/v1/completions'
@@ -79,8 +80,7 @@ class Lives(Nginx):
 
     @staticmethod
     def no_child(master, name):
-        wait_for(lambda: not [p for p in processes()
-                              if p[1] == master and name in p[2]],
+        wait_for(lambda: not [p for p in children(master) if name in p[2]],
                  f'the end of each "{name}"')
 
     def crash_loop(self, times):
@@ -101,8 +101,7 @@ class Lives(Nginx):
         self.new_helper(last)
 
     def family(self):
-        return [self.master] + [p[0] for p in processes()
-                                if p[1] == self.master]
+        return [self.master] + [p[0] for p in children(self.master)]
 
     def wait_end(self, pids, timeout=30):
         for pid in pids:

@@ -29,7 +29,8 @@ import sys
 import tempfile
 
 from client import H2, Connection, Response, request        # noqa: F401
-from procs import (alive, free_port, listens, processes,     # noqa: F401
+from procs import (alive, children, free_port, listens,      # noqa: F401
+                   processes,
                    wait_for, wait_gone)
 from rows import Row, records                           # noqa: F401
 from tap import case, diag, is_, like, ok, skip, skip_all   # noqa: F401
@@ -206,13 +207,13 @@ class Nginx:
             return False
 
     def children(self, title=''):
-        return sorted(p[0] for p in processes()
-                      if p[1] == self.master and p[2].startswith(title))
+        return sorted(p[0] for p in children(self.master)
+                      if p[2].startswith(title))
 
     def workers(self):
         """Those that serve, not those that shut down."""
-        return sorted(p[0] for p in processes()
-                      if p[1] == self.master and p[2] == WORKER)
+        return sorted(p[0] for p in children(self.master)
+                      if p[2] == WORKER)
 
     def all_workers(self):
         """None as long as one has no title yet."""
@@ -308,7 +309,8 @@ class Nginx:
             return ''
 
     LINE = re.compile(r'llm capture: "(.*)" seen (\d+) = (.*), '
-                      r'bytes (\d+), write_errors (\d+), '
+                      r'bytes (\d+), write_errors (\d+)'
+                      r'(?:, answers (?P<answers>\d+) = (?P<outcomes>.*))?, '
                       r'zone (?P<zone>[\d.]+)')
 
     def counters(self, template=None):
@@ -317,7 +319,7 @@ class Nginx:
         Checks the sum: seen = recorded + pending + each reason.
         """
         rows = {}
-        for name, seen, terms, size, errors, _ in self.LINE.findall(
+        for name, seen, terms, size, errors, *_ in self.LINE.findall(
                 self.log()):
             row = {k: int(v) for k, v in
                    (term.split() for term in terms.split(' + '))}

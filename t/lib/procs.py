@@ -32,26 +32,45 @@ def wait_for(condition, what='condition', timeout=20, step=0.005):
         time.sleep(step)
 
 
-def processes():
-    """(pid, parent, title) of all processes that are not zombies."""
-    found = []
-    for name in os.listdir('/proc'):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f'/proc/{name}/stat') as f:
-                stat = f.read().rpartition(')')[2].split()
-            with open(f'/proc/{name}/cmdline', 'rb') as f:
-                title = f.read().replace(b'\0', b' ').decode('latin-1')
-        except OSError:
-            continue
-        if stat[0] != 'Z':
-            found.append((int(name), int(stat[1]), title.strip()))
-    return found
+def process(pid):
+    """(pid, parent, title); None: it is gone, or a zombie."""
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            stat = f.read().rpartition(')')[2].split()
+        if stat[0] == 'Z':
+            return None
+        with open(f'/proc/{pid}/cmdline', 'rb') as f:
+            title = f.read().replace(b'\0', b' ').decode('latin-1')
+    except OSError:
+        return None
+    return int(pid), int(stat[1]), title.strip()
+
+
+def processes(pids=None):
+    """All of the system by default."""
+    return list(filter(None, map(
+        process, [p for p in os.listdir('/proc') if p.isdigit()]
+        if pids is None else pids)))
+
+
+def children(parent):
+    """To look at all of the system each time takes long."""
+    last = None
+    try:
+        while True:
+            with open(f'/proc/{parent}/task/{parent}/children') as f:
+                pids = f.read().split()
+            # one that ends meanwhile hides the next one: see proc(5)
+            if pids == last:
+                return processes(pids)
+            last = pids
+    except OSError:
+        # the parent is gone, or the kernel has no such file
+        return [p for p in processes() if p[1] == parent]
 
 
 def alive(pid):
-    return any(pid == p[0] for p in processes())
+    return process(pid) is not None
 
 
 def wait_gone(pid, timeout=30):

@@ -54,7 +54,7 @@ TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
 
 BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   libnginx-mod-http-lua libnginx-mod-http-js valgrind \
-                  golang-go libpcap-dev linux-perf
+                  golang-go libpcap-dev linux-perf python3-venv
 
 # Debian's cargo is too old for the index of crates; cargo-web is not
 CHECK_PACKAGES := clang libclang-rt-dev musl-tools valgrind logrotate \

@@ -86,6 +86,13 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       0,
       NULL },
 
+    { ngx_string("llm_capture_outcome"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_http_llm_capture_set_outcome,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_llm_capture_loc_conf_t, outcome),
+      NULL },
+
     { ngx_string("llm_capture_max_queue_bytes"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_llm_capture_set_queue,
@@ -315,7 +322,11 @@ ngx_http_llm_capture_init(ngx_conf_t *cf)
      * and a configuration that fails later leaves it to the one before
      */
 
-    return ngx_http_llm_capture_filter_init(cf);
+    if (ngx_http_llm_capture_filter_init(cf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_llm_capture_response_init(cf);
 }
 
 
@@ -388,6 +399,8 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
      *     conf->base_len = 0;
      *     conf->format_file = NULL;
      *     conf->format_line = 0;
+     *     conf->outcome_file = NULL;
+     *     conf->outcome_line = 0;
      *     conf->pattern = { 0, NULL };
      *     conf->regex = NULL;
      *     conf->jit = 0;
@@ -399,6 +412,7 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
     conf->format = NGX_CONF_UNSET_UINT;
     conf->max_request_bytes = NGX_CONF_UNSET_SIZE;
     conf->sample = NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET;
+    conf->outcome = NGX_CONF_UNSET;
 
     return conf;
 }
@@ -442,6 +456,12 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->sample == NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET) {
         conf->sample = prev->sample;
+    }
+
+    if (conf->outcome == NGX_CONF_UNSET) {
+        conf->outcome = prev->outcome;
+        conf->outcome_file = prev->outcome_file;
+        conf->outcome_line = prev->outcome_line;
     }
 
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_llm_capture_module);
@@ -504,6 +524,17 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
                                                 (uint32_t) conf->format);
 
     if (ngx_http_llm_capture_one_format(cf, mcf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->outcome == 1
+        && conf->format == NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD)
+    {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"llm_capture_outcome\" cannot be on with "
+                      "\"raw_payload\": the \"id\" in its rows would go to "
+                      "the server with each replay in %s:%ui",
+                      conf->outcome_file, conf->outcome_line);
         return NGX_CONF_ERROR;
     }
 

@@ -76,6 +76,7 @@ typedef struct {
     ngx_shm_zone_t                *shm_zone;        /* NULL: nothing captures */
     ngx_http_llm_capture_zone_t    zone;            /* base: after init */
     ngx_uint_t                     lock;            /* the zone's first byte */
+    uint64_t                       born;            /* the zone's name */
 } ngx_http_llm_capture_main_conf_t;
 
 
@@ -99,6 +100,9 @@ struct ngx_http_llm_capture_loc_conf_s {
     ngx_uint_t                     format;
     u_char                        *format_file;     /* where it was set, */
     ngx_uint_t                     format_line;     /* for a message */
+    ngx_flag_t                     outcome;
+    u_char                        *outcome_file;
+    ngx_uint_t                     outcome_line;
     size_t                         max_request_bytes;
     uint64_t                       sample;          /* of 2^32: kept below */
 
@@ -125,6 +129,8 @@ typedef enum {
     NGX_HTTP_LLM_CAPTURE_S_REFUSED          /* reason says why */
 } ngx_http_llm_capture_state_e;
 
+typedef struct ngx_http_llm_capture_seen_s  ngx_http_llm_capture_seen_t;
+
 typedef struct {
     ngx_http_request_t            *request;
     ngx_http_llm_capture_loc_conf_t
@@ -132,6 +138,7 @@ typedef struct {
     ngx_http_llm_capture_state_e   state;
     ngx_http_llm_capture_counter_e reason;
     ngx_http_llm_capture_record_t  record;
+    ngx_http_llm_capture_seen_t   *seen;            /* of the answer */
 } ngx_http_llm_capture_ctx_t;
 
 
@@ -158,6 +165,8 @@ char *ngx_http_llm_capture_set_request(ngx_conf_t *cf,
 char *ngx_http_llm_capture_set_rate(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_llm_capture_set_pattern(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+char *ngx_http_llm_capture_set_outcome(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 char *ngx_http_llm_capture_set_queue(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -217,6 +226,11 @@ ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_get_ctx(
     ngx_http_request_t *r);
 
 
+/* src/ngx_http_llm_capture_response.c: what came back */
+
+ngx_int_t ngx_http_llm_capture_response_init(ngx_conf_t *cf);
+
+
 /* src/ngx_http_llm_capture_destination.c */
 
 /* fills what a BEGIN says of a request: when, which endpoint, which file */
@@ -242,6 +256,13 @@ void ngx_http_llm_capture_refuse(ngx_uint_t row,
 
 /* keeps below `sample` of 2^32 */
 ngx_uint_t ngx_http_llm_capture_sampled(uint64_t sample);
+
+/* a number that no other request has; never 0 */
+uint64_t ngx_http_llm_capture_uid(void);
+
+/* an outcome, at once and whole; NGX_DECLINED: the ring is full */
+ngx_int_t ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
+    const char *path, struct iovec *iov, ngx_uint_t n);
 
 /* is there room for a body of len bytes? */
 ngx_uint_t ngx_http_llm_capture_room(size_t len);

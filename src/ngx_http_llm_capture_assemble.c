@@ -125,6 +125,7 @@ ngx_http_llm_capture_take(ngx_http_llm_capture_drain_t *d, uint32_t ring,
     hdr = ngx_http_llm_capture_zone_ring(&d->zone, ring);
 
     if ((f->flags & NGX_HTTP_LLM_CAPTURE_BEGIN)
+        && f->id < NGX_HTTP_LLM_CAPTURE_ID_OUTCOME
         && f->id > atomic_load_explicit(&hdr->last_id, memory_order_relaxed))
     {
         atomic_store_explicit(&hdr->last_id, f->id, memory_order_release);

@@ -36,11 +36,14 @@ ngx_http_llm_capture_later(const ngx_http_llm_capture_upload_t *a,
         return a->ring > b->ring;
     }
 
-    return a->id > b->id;
+    /* the numbers of outcomes have no order */
+
+    return ngx_http_llm_capture_is_answer(a) ? a->pos > b->pos
+                                             : a->id > b->id;
 }
 
 
-/* a merge sort of what is nearly sorted: by arrival, ring, id */
+/* a merge sort of what is nearly sorted: by arrival, ring, order in it */
 
 static ngx_http_llm_capture_upload_t *
 ngx_http_llm_capture_sort(ngx_http_llm_capture_upload_t *list, unsigned n)
@@ -117,6 +120,10 @@ size_t
 ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
+    if (u->text) {
+        return 1;
+    }
+
     return (size_t) u->brace
            + (u->chain == NGX_HTTP_LLM_CAPTURE_NONE
               ? u->npieces : ngx_http_llm_capture_spill_niov(d, u));
@@ -131,6 +138,12 @@ ngx_http_llm_capture_upload_iov(ngx_http_llm_capture_drain_t *d,
     uint8_t                       *data;
     struct iovec                  *v;
     ngx_http_llm_capture_piece_t  *piece;
+
+    if (u->text) {
+        iov->iov_base = u->text;
+        iov->iov_len = u->text_len;
+        return;
+    }
 
     if (u->brace) {
         iov->iov_base = brace;
@@ -198,6 +211,7 @@ ngx_http_llm_capture_lines(ngx_http_llm_capture_drain_t *d, unsigned n,
         line->wall = u->wall;
         line->mono = u->mono;
         line->ts = 0;
+        line->uid = u->uid;
         line->body = iov;
         line->nbody = (uint32_t) ngx_http_llm_capture_upload_niov(d, u);
 
@@ -300,7 +314,7 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
 {
     size_t                          niov;
     ssize_t                         rc;
-    unsigned                        i, n, done;
+    unsigned                        n, done;
     uint64_t                        wall, mono;
     uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
     ngx_http_llm_capture_intent_t  *it;
@@ -337,18 +351,14 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
     }
 
     if (rc == NGX_HTTP_LLM_CAPTURE_NEVER) {
-        add[NGX_HTTP_LLM_CAPTURE_C_failed] = n;
+        add[dest->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES
+                ? NGX_HTTP_LLM_CAPTURE_C_outcome_failed
+                : NGX_HTTP_LLM_CAPTURE_C_failed] = n;
         ngx_http_llm_capture_commit(d, dest->row, d->batch, n, add);
         return 1;
     }
 
-    add[NGX_HTTP_LLM_CAPTURE_C_recorded] = done;
-
-    for (i = 0; i < done; i++) {
-        add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
-            ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
-    }
-
+    ngx_http_llm_capture_commit_written(d, dest, done, add);
     ngx_http_llm_capture_unbatch(d, dest, done, n);
     ngx_http_llm_capture_commit(d, dest->row, d->batch, done, add);
 

@@ -399,7 +399,7 @@ ngx_http_llm_capture_care_done(ngx_http_llm_capture_care_t *care,
         care->more = 1;
     }
 
-    if (ngx_http_llm_capture_drain_owned(z->work.drain) == 0) {
+    if (ngx_http_llm_capture_drain_left(z->work.drain) == 0) {
         return 1;
     }
 
@@ -453,7 +453,7 @@ ngx_http_llm_capture_care_leave(ngx_http_llm_capture_care_zone_t *z)
     ngx_uint_t  drained;
 
     drained = z->work.drain
-              && ngx_http_llm_capture_drain_owned(z->work.drain) == 0
+              && ngx_http_llm_capture_drain_left(z->work.drain) == 0
               && !ngx_http_llm_capture_care_live(z);
 
     z->over = 1;

@@ -49,8 +49,16 @@ ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
 
 static void
 ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u)
+    ngx_http_llm_capture_upload_t *u, unsigned recorded)
 {
+    if (ngx_http_llm_capture_is_answer(u)) {
+        ngx_http_llm_capture_waits_remove(d->waits, u->uid);
+
+    } else if (u->uid && recorded && !u->unanswered) {
+        (void) ngx_http_llm_capture_waits_add(d->waits, u->uid, u->pid,
+                                              u->dest->row, u->ts);
+    }
+
     ngx_http_llm_capture_piece_mark(d, u,
                                     NGX_HTTP_LLM_CAPTURE_BROKEN("mark")
                                         ? 0 : NGX_HTTP_LLM_CAPTURE_DONE);
@@ -60,6 +68,7 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
     }
 
     d->nuploads--;
+    d->nanswers -= ngx_http_llm_capture_is_answer(u);
     d->rings[u->ring].nuploads--;
     d->finished++;
 
@@ -107,6 +116,7 @@ ngx_http_llm_capture_commit_begin(ngx_http_llm_capture_drain_t *d,
 
     it->row = row;
     it->nrefs = n;
+    it->recorded = add[NGX_HTTP_LLM_CAPTURE_C_recorded] != 0;
 
     for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
         after[c] = atomic_load_explicit(&r->n[c], memory_order_relaxed)
@@ -135,10 +145,82 @@ ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
 
     for (i = 0; i < n; i++) {
         if (u[i]) {
-            ngx_http_llm_capture_commit_upload(d, u[i]);
+            ngx_http_llm_capture_commit_upload(d, u[i],
+                                  add[NGX_HTTP_LLM_CAPTURE_C_recorded] != 0);
         }
 
         NGX_HTTP_LLM_CAPTURE_POINT("marking");
+    }
+
+    ngx_http_llm_capture_commit_row(d, row, after);
+}
+
+
+void
+ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, unsigned n,
+    uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    unsigned                        i, asked, room;
+    ngx_http_llm_capture_upload_t  *u;
+
+    if (dest->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES) {
+        add[NGX_HTTP_LLM_CAPTURE_C_outcomes] = n;
+        return;
+    }
+
+    asked = 0;
+    room = NGX_HTTP_LLM_CAPTURE_WAITS - ngx_http_llm_capture_waits_n(d->waits);
+
+    for (i = 0; i < n; i++) {
+        u = d->batch[i];
+        u->ts = d->lines[i].ts;
+
+        add[NGX_HTTP_LLM_CAPTURE_C_recorded]++;
+        add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
+            ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
+
+        if (u->uid == 0) {
+            continue;
+        }
+
+        add[NGX_HTTP_LLM_CAPTURE_C_answers]++;
+
+        if (u->unanswered) {
+            add[NGX_HTTP_LLM_CAPTURE_C_outcome_failed]++;
+
+        } else if (++asked > room) {
+            add[NGX_HTTP_LLM_CAPTURE_C_outcome_queue_full]++;
+        }
+    }
+}
+
+
+void
+ngx_http_llm_capture_commit_expired(ngx_http_llm_capture_drain_t *d,
+    uint32_t row, const uint64_t *uid, unsigned n)
+{
+    unsigned                     i;
+    uint64_t                     add[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                     after[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_ref_t  *ref;
+
+    memset(add, 0, sizeof(add));
+    add[NGX_HTTP_LLM_CAPTURE_C_outcome_aborted] = n;
+
+    for (i = 0; i < n; i++) {
+        ref = &ngx_http_llm_capture_zone_intent(&d->zone)->refs[i];
+
+        memset(ref, 0, sizeof(ngx_http_llm_capture_ref_t));
+        ref->ring = NGX_HTTP_LLM_CAPTURE_NONE;
+        ref->chain = NGX_HTTP_LLM_CAPTURE_EXPIRED;
+        ref->id = uid[i];
+    }
+
+    ngx_http_llm_capture_commit_begin(d, row, n, add, after);
+
+    for (i = 0; i < n; i++) {
+        ngx_http_llm_capture_waits_remove(d->waits, uid[i]);
     }
 
     ngx_http_llm_capture_commit_row(d, row, after);
@@ -165,8 +247,11 @@ ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d)
                 q->first = u->next;
                 q->n--;
 
-                add[u->why]++;
                 d->batch[n] = u;
+
+                if (u->why < NGX_HTTP_LLM_CAPTURE_C_max) {
+                    add[u->why]++;
+                }
             }
 
             ngx_http_llm_capture_commit_refs(d, d->batch, n);
@@ -346,7 +431,11 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
         ref = &it->refs[i];
 
         if (d->batch[i]) {
-            ngx_http_llm_capture_commit_upload(d, d->batch[i]);
+            d->batch[i]->ts = ref->ts;
+            ngx_http_llm_capture_commit_upload(d, d->batch[i], it->recorded);
+
+        } else if (ref->chain == NGX_HTTP_LLM_CAPTURE_EXPIRED) {
+            ngx_http_llm_capture_waits_remove(d->waits, ref->id);
 
         } else if (ref->chain == NGX_HTTP_LLM_CAPTURE_REPAIR
                    && ref->ring < d->zone.nrings)
@@ -433,7 +522,9 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
             }
         }
 
-        add[NGX_HTTP_LLM_CAPTURE_C_uncertain] = have;
+        add[dest && dest->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES
+                ? NGX_HTTP_LLM_CAPTURE_C_outcome_uncertain
+                : NGX_HTTP_LLM_CAPTURE_C_uncertain] = have;
 
         ngx_http_llm_capture_drain_say(d, LOG_ERR, 0,
             "%u records were being written to \"%.*s\" as the helper died, "
@@ -449,13 +540,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
         ngx_http_llm_capture_queue_add(&dest->ready, d->batch[i]);
     }
 
-    add[NGX_HTTP_LLM_CAPTURE_C_recorded] = (uint64_t) rc;
-
-    for (i = 0; i < (unsigned) rc; i++) {
-        add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
-            ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
-    }
-
+    ngx_http_llm_capture_commit_written(d, dest, (unsigned) rc, add);
     ngx_http_llm_capture_commit(d, dest->row, d->batch, (unsigned) rc, add);
 
     return 0;

@@ -126,7 +126,11 @@ ngx_http_llm_capture_drain_create(
     d->rings = calloc(d->zone.nrings,
                       sizeof(ngx_http_llm_capture_drain_ring_t));
 
-    if (d->rings == NULL || ngx_http_llm_capture_spill_open(d) == -1) {
+    d->waits = ngx_http_llm_capture_waits_open(&d->zone);
+
+    if (d->rings == NULL || d->waits == NULL
+        || ngx_http_llm_capture_spill_open(d) == -1)
+    {
         ngx_http_llm_capture_drain_destroy(d);
         return NULL;
     }
@@ -149,9 +153,16 @@ ngx_http_llm_capture_drain_create(
 void
 ngx_http_llm_capture_drain_destroy(ngx_http_llm_capture_drain_t *d)
 {
-    void                         *slab;
-    unsigned                      i;
-    ngx_http_llm_capture_dest_t  *dest;
+    void                           *slab;
+    unsigned                        i;
+    ngx_http_llm_capture_dest_t    *dest;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (dest = d->busy; dest; dest = dest->busy) {
+        for (u = dest->ready.n ? dest->ready.first : NULL; u; u = u->next) {
+            free(u->text);
+        }
+    }
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
         while (d->dests[i]) {
@@ -168,6 +179,7 @@ ngx_http_llm_capture_drain_destroy(ngx_http_llm_capture_drain_t *d)
     }
 
     ngx_http_llm_capture_spill_close(d);
+    ngx_http_llm_capture_waits_close(d->waits);
 
     free(d->rings);
     free(d->iov);
@@ -243,6 +255,7 @@ ngx_http_llm_capture_drain_pass(ngx_http_llm_capture_drain_t *d, uint64_t now)
 
     ngx_http_llm_capture_settle(d);
     ngx_http_llm_capture_write_all(d);
+    ngx_http_llm_capture_answer_retry(d);
 
     for (i = 0; i < d->zone.nrings; i++) {
         ngx_http_llm_capture_unpin(d, i);
@@ -305,6 +318,8 @@ ngx_http_llm_capture_drain_owners(ngx_http_llm_capture_drain_t *d)
     for (i = 0; i < d->zone.nrings; i++) {
         ngx_http_llm_capture_look(d, i, 1);
     }
+
+    ngx_http_llm_capture_answer_expire(d);
 }
 
 
@@ -312,6 +327,14 @@ unsigned
 ngx_http_llm_capture_drain_owned(ngx_http_llm_capture_drain_t *d)
 {
     return ngx_http_llm_capture_zone_owned(&d->zone);
+}
+
+
+unsigned
+ngx_http_llm_capture_drain_left(ngx_http_llm_capture_drain_t *d)
+{
+    return ngx_http_llm_capture_drain_owned(d)
+           + ngx_http_llm_capture_waits_n(d->waits);
 }
 
 
@@ -331,7 +354,7 @@ ngx_http_llm_capture_drain_live(ngx_http_llm_capture_drain_t *d)
 uint64_t
 ngx_http_llm_capture_drain_pending(ngx_http_llm_capture_drain_t *d)
 {
-    return d->nuploads;
+    return d->nuploads - d->nanswers;
 }
 
 
@@ -372,12 +395,16 @@ ngx_http_llm_capture_drain_lose(ngx_http_llm_capture_drain_t *d)
         }
     }
 
+    while (d->parked.n) {
+        ngx_http_llm_capture_upload_give_up(d, d->parked.first);
+    }
+
     for (i = 0; i < d->zone.nrings; i++) {
         ngx_http_llm_capture_upload_refuse_open(d, i,
                                                 NGX_HTTP_LLM_CAPTURE_C_lost);
     }
 
-    lost = d->nuploads;
+    lost = ngx_http_llm_capture_drain_pending(d);
 
     ngx_http_llm_capture_settle(d);
 

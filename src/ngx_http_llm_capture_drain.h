@@ -27,6 +27,8 @@ typedef struct {
 
     /* 1: the process that owns this ring is gone; asked for owned rings */
     int                               (*dead)(void *ctx, uint32_t ring);
+    /* 1: the worker of this pid is alive; asked for those that wait */
+    int                               (*alive)(void *ctx, uint32_t pid);
     /* level: LOG_ALERT, LOG_ERR, LOG_WARNING, LOG_NOTICE of <syslog.h> */
     void                              (*log)(void *ctx, int level, int err,
                                           const char *text);
@@ -67,6 +69,10 @@ void ngx_http_llm_capture_drain_owners(ngx_http_llm_capture_drain_t *d);
 unsigned ngx_http_llm_capture_drain_owned(ngx_http_llm_capture_drain_t *d);
 unsigned ngx_http_llm_capture_drain_live(ngx_http_llm_capture_drain_t *d);
 uint64_t ngx_http_llm_capture_drain_pending(ngx_http_llm_capture_drain_t *d);
+
+/* rings with an owner and answers to come: 0 when all is ended */
+
+unsigned ngx_http_llm_capture_drain_left(ngx_http_llm_capture_drain_t *d);
 
 /* the limit at exit was hit: what is left is counted lost; returns how many */
 

@@ -27,6 +27,7 @@
 
 static unsigned ngx_http_llm_capture_drainer_files(ngx_uint_t zones);
 static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
+static int ngx_http_llm_capture_drainer_alive(void *ctx, uint32_t pid);
 static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
     const char *text);
 
@@ -70,6 +71,7 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
     conf.zone = &mcf->zone;
     conf.writer = d->writer;
     conf.dead = ngx_http_llm_capture_drainer_dead;
+    conf.alive = ngx_http_llm_capture_drainer_alive;
     conf.log = ngx_http_llm_capture_drainer_log;
     conf.ctx = d;
 
@@ -159,7 +161,7 @@ ngx_http_llm_capture_drainer_close(ngx_http_llm_capture_drainer_t *d)
 ngx_uint_t
 ngx_http_llm_capture_drainer_due(ngx_http_llm_capture_main_conf_t *mcf)
 {
-    return ngx_http_llm_capture_zone_owned(&mcf->zone)
+    return ngx_http_llm_capture_zone_left(&mcf->zone)
            || atomic_load(&ngx_http_llm_capture_zone_hdr(&mcf->zone)->open);
 }
 
@@ -209,7 +211,7 @@ ngx_http_llm_capture_drainer_finish(ngx_http_llm_capture_drainer_t *d,
         return NGX_AGAIN;
     }
 
-    if (ngx_http_llm_capture_drain_owned(d->drain) == 0) {
+    if (ngx_http_llm_capture_drain_left(d->drain) == 0) {
         return NGX_OK;
     }
 
@@ -234,7 +236,7 @@ ngx_http_llm_capture_now(void)
 
 
 ngx_int_t
-ngx_http_llm_capture_lock_byte(ngx_uint_t byte, int type)
+ngx_http_llm_capture_lock_byte(off_t byte, int type)
 {
     struct flock  fl;
 
@@ -262,7 +264,7 @@ ngx_http_llm_capture_lock_byte(ngx_uint_t byte, int type)
 
 
 ngx_uint_t
-ngx_http_llm_capture_byte_locked(ngx_uint_t byte)
+ngx_http_llm_capture_byte_locked(off_t byte)
 {
     struct flock  fl;
 
@@ -304,6 +306,18 @@ ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring)
     }
 
     return !ngx_http_llm_capture_byte_locked(d->mcf->lock + 1 + ring);
+}
+
+
+static int
+ngx_http_llm_capture_drainer_alive(void *ctx, uint32_t pid)
+{
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        return pid == (uint32_t) ngx_pid;
+    }
+
+    return ngx_http_llm_capture_byte_locked(
+                             ngx_http_llm_capture_pid_byte((ngx_pid_t) pid));
 }
 
 

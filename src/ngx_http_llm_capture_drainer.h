@@ -76,11 +76,19 @@ uint64_t ngx_http_llm_capture_now(void);
 
 /* a byte of the memfd, type as of fcntl(2); never waits */
 
-ngx_int_t ngx_http_llm_capture_lock_byte(ngx_uint_t byte, int type);
+ngx_int_t ngx_http_llm_capture_lock_byte(off_t byte, int type);
 
 /* 1: another process holds the byte */
 
-ngx_uint_t ngx_http_llm_capture_byte_locked(ngx_uint_t byte);
+ngx_uint_t ngx_http_llm_capture_byte_locked(off_t byte);
+
+/* of a worker, beyond those of any zone: held for its life */
+
+static inline off_t
+ngx_http_llm_capture_pid_byte(ngx_pid_t pid)
+{
+    return ((off_t) 1 << 40) + (off_t) pid;
+}
 
 
 /* src/ngx_http_llm_capture_kept.c: zones that reloads replaced */

@@ -35,7 +35,28 @@ ngx_http_llm_capture_format_number(char *p, uint64_t n)
 
 
 static size_t
-ngx_http_llm_capture_format_head(char *p, unsigned format, uint64_t ts)
+ngx_http_llm_capture_format_id(char *p, uint64_t uid)
+{
+    int     i;
+    size_t  len;
+
+    static const char  hex[] = "0123456789abcdef";
+
+    len = ngx_http_llm_capture_put(p, ",\"id\":\"");
+
+    for (i = 60; i >= 0; i -= 4) {
+        p[len++] = hex[uid >> i & 0xf];
+    }
+
+    p[len++] = '"';
+
+    return len;
+}
+
+
+static size_t
+ngx_http_llm_capture_format_head(char *p, unsigned format,
+    const ngx_http_llm_capture_line_t *line)
 {
     size_t  len;
 
@@ -44,7 +65,12 @@ ngx_http_llm_capture_format_head(char *p, unsigned format, uint64_t ts)
     }
 
     len = ngx_http_llm_capture_put(p, "{\"timestamp\":");
-    len += ngx_http_llm_capture_format_number(p + len, ts);
+    len += ngx_http_llm_capture_format_number(p + len, line->ts);
+
+    if (line->uid) {
+        len += ngx_http_llm_capture_format_id(p + len, line->uid);
+    }
+
     len += ngx_http_llm_capture_put(p + len, ",\"payload\":");
 
     return len;
@@ -84,7 +110,7 @@ ngx_http_llm_capture_lines_set(ngx_http_llm_capture_lines_t *l,
         }
 
         head = ngx_http_llm_capture_format_head(l->join[i] + tail, format,
-                                                line[i].ts);
+                                                &line[i]);
         l->size[i] = (uint8_t) (tail + head);
 
         tail = ngx_http_llm_capture_format_tail(l->join[i + 1], format);
@@ -103,7 +129,7 @@ ngx_http_llm_capture_line_bytes(unsigned format,
 {
     char  join[NGX_HTTP_LLM_CAPTURE_JOIN];
 
-    return ngx_http_llm_capture_format_head(join, format, line->ts)
+    return ngx_http_llm_capture_format_head(join, format, line)
            + line->len + ngx_http_llm_capture_format_tail(join, format);
 }
 

@@ -8,7 +8,9 @@
  * between two bodies is made here.
  *
  *     mooncake_payload   {"timestamp":N,"payload":BODY} LF
+ *                        {"timestamp":N,"id":"HEX","payload":BODY} LF
  *     raw_payload        BODY LF
+ *     outcomes           ROW LF
  *
  * The end of a line and the head of the next one share an iovec (a "join"),
  * so that a line of one frame costs two iovecs and not three.
@@ -25,14 +27,15 @@
 #include "ngx_http_llm_capture_zone.h"
 
 
-/* "}\n" + {"timestamp": + 20 digits + ,"payload": */
-#define NGX_HTTP_LLM_CAPTURE_JOIN  48
+/* "}\n" + {"timestamp": + 20 digits + ,"id":"" + 16 digits + ,"payload": */
+#define NGX_HTTP_LLM_CAPTURE_JOIN  72
 
 
 typedef struct {
     uint64_t                     wall;    /* arrival, ms since 1970 */
     uint64_t                     mono;    /* arrival, CLOCK_MONOTONIC, ms */
     uint64_t                     ts;      /* of the line, ms of its file */
+    uint64_t                     uid;     /* 0: no id */
 
     /* without outer white space; the caller's, until its call returns */
     const struct iovec          *body;

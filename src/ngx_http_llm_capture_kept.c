@@ -72,6 +72,7 @@ ngx_http_llm_capture_keep(ngx_http_llm_capture_main_conf_t *mcf,
     k->mcf.zone.base = (uint8_t *) addr
                        + (mcf->zone.base - (uint8_t *) shm->addr);
     k->mcf.lock = mcf->lock;
+    k->mcf.born = mcf->born;
     k->mcf.drain_timeout = mcf->drain_timeout;
 
     ngx_http_llm_capture_kept_users(k);

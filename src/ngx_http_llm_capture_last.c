@@ -93,7 +93,7 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
 }
 
 
-/* the zones with something left to write or tell, this cycle's and older ones */
+/* zones with something left to write or tell, of this cycle and of others */
 
 static ngx_uint_t
 ngx_http_llm_capture_left(ngx_cycle_t *cycle,

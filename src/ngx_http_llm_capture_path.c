@@ -141,7 +141,9 @@ ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
                                           NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR)
            || ngx_http_llm_capture_path_ends(v, n,
                                              NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR
-                                             NGX_HTTP_LLM_CAPTURE_PATH_TEMP);
+                                             NGX_HTTP_LLM_CAPTURE_PATH_TEMP)
+           || ngx_http_llm_capture_path_ends(v, n,
+                                          NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES);
 }
 
 
@@ -248,7 +250,8 @@ ngx_http_llm_capture_path_check(const char *path, size_t len, size_t names,
     }
 
     if (ngx_http_llm_capture_path_taken((const uint8_t *) path, len)) {
-        return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\" or \""
+        return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\", \""
+               NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES "\" or \""
                NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP
                "\"";
     }

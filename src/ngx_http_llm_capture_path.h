@@ -32,6 +32,7 @@
 #define NGX_HTTP_LLM_CAPTURE_PATH_NAME      223
 
 #define NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR   ".epoch"
+#define NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES  ".outcomes"
 #define NGX_HTTP_LLM_CAPTURE_PATH_TEMP      ".tmp"
 
 

@@ -96,8 +96,9 @@ ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d, uint32_t ring)
             continue;
         }
 
-        if (u->dest->file == NULL
-            || !ngx_http_llm_capture_file_failing(u->dest->file, d->now))
+        if (u->state != NGX_HTTP_LLM_CAPTURE_U_PARKED
+            && (u->dest->file == NULL
+                || !ngx_http_llm_capture_file_failing(u->dest->file, d->now)))
         {
             /* it is about to be written */
             return;

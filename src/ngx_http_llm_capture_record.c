@@ -268,7 +268,9 @@ ngx_http_llm_capture_record_parse(const uint8_t *at,
 
         if (begin->path_len == 0
             || begin->path_len >= NGX_HTTP_LLM_CAPTURE_PATH
-            || begin->format >= NGX_HTTP_LLM_CAPTURE_FORMATS
+            || begin->format > NGX_HTTP_LLM_CAPTURE_OUTCOMES
+            || (begin->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES)
+               != (f->id >= NGX_HTTP_LLM_CAPTURE_ID_OUTCOME)
             || f->off != 0)
         {
             return -1;

@@ -26,11 +26,18 @@ typedef struct {
     uint64_t                      wall;       /* arrival, ms since 1970 */
     uint64_t                      mono;       /* arrival, CLOCK_MONOTONIC ms */
     uint64_t                      hash;       /* of the template */
+    uint64_t                      uid;        /* of its answer; 0: not asked */
     uint16_t                      path_len;
     uint8_t                       format;
     uint8_t                       endpoint;
-    uint32_t                      reserved;
+    uint32_t                      pid;        /* of the worker */
 } ngx_http_llm_capture_begin_t;
+
+/*
+ * Set in the id of a record that is an outcome: it is no request, and none of
+ * the ids 1, 2, 3... of the ring
+ */
+#define NGX_HTTP_LLM_CAPTURE_ID_OUTCOME  ((uint64_t) 1 << 63)
 
 
 /* a record being put into a ring */

@@ -161,7 +161,7 @@ ngx_http_llm_capture_row_reasons(ngx_http_llm_capture_row_out_t *out,
 
 size_t
 ngx_http_llm_capture_row_outcome(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row)
+    const ngx_http_llm_capture_fields_t *row)
 {
     char                                   id[NGX_HTTP_LLM_CAPTURE_SESSION];
     ngx_http_llm_capture_row_out_t         out = { p, size, 0 };
@@ -225,7 +225,7 @@ ngx_http_llm_capture_row_outcome(char *p, size_t size,
 
 static void
 ngx_http_llm_capture_row_hashes(ngx_http_llm_capture_row_out_t *out,
-    const ngx_http_llm_capture_row_t *row)
+    const ngx_http_llm_capture_fields_t *row)
 {
     uint32_t  i, n;
 
@@ -250,7 +250,7 @@ ngx_http_llm_capture_row_hashes(ngx_http_llm_capture_row_out_t *out,
 
 size_t
 ngx_http_llm_capture_row_mooncake(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row)
+    const ngx_http_llm_capture_fields_t *row)
 {
     ngx_http_llm_capture_row_out_t  out = { p, size, 0 };
 
@@ -296,7 +296,7 @@ ngx_http_llm_capture_row_duration(ngx_http_llm_capture_row_out_t *out,
 
 
 static int64_t
-ngx_http_llm_capture_row_ttft(const ngx_http_llm_capture_row_t *row)
+ngx_http_llm_capture_row_ttft(const ngx_http_llm_capture_fields_t *row)
 {
     if (!row->stream) {
         return row->last_byte;
@@ -331,7 +331,7 @@ ngx_http_llm_capture_row_cut(const char *s, size_t n, size_t most)
 
 size_t
 ngx_http_llm_capture_row_baseten(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row)
+    const ngx_http_llm_capture_fields_t *row)
 {
     ngx_http_llm_capture_row_out_t  out = { p, size, 0 };
 

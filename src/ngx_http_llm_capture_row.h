@@ -91,7 +91,7 @@ typedef struct {
     size_t                                  prompt_len;
     const char                             *text;       /* NULL: not asked */
     size_t                                  text_len;
-} ngx_http_llm_capture_row_t;
+} ngx_http_llm_capture_fields_t;
 
 
 /*
@@ -100,13 +100,13 @@ typedef struct {
  */
 
 size_t ngx_http_llm_capture_row_outcome(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row);
+    const ngx_http_llm_capture_fields_t *row);
 
 size_t ngx_http_llm_capture_row_mooncake(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row);
+    const ngx_http_llm_capture_fields_t *row);
 
 size_t ngx_http_llm_capture_row_baseten(char *p, size_t size,
-    const ngx_http_llm_capture_row_t *row);
+    const ngx_http_llm_capture_fields_t *row);
 
 
 #endif /* _NGX_HTTP_LLM_CAPTURE_ROW_H_INCLUDED_ */

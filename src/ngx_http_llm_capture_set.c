@@ -222,6 +222,19 @@ ngx_http_llm_capture_set_pattern(ngx_conf_t *cf, ngx_command_t *cmd,
 
 
 char *
+ngx_http_llm_capture_set_outcome(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_llm_capture_loc_conf_t *lcf = conf;
+
+    lcf->outcome_file = cf->conf_file->file.name.data;
+    lcf->outcome_line = cf->conf_file->line;
+
+    return ngx_conf_set_flag_slot(cf, cmd, conf);
+}
+
+
+char *
 ngx_http_llm_capture_set_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_llm_capture_main_conf_t *mcf = conf;

@@ -41,14 +41,17 @@
 
 static ngx_int_t ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone,
     void *data);
+static uint64_t ngx_http_llm_capture_born(void);
 static ngx_int_t ngx_http_llm_capture_queue(ngx_cycle_t *cycle,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t workers,
     uint64_t *queue);
 static void ngx_http_llm_capture_row_name(
     ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t row, ngx_str_t *name,
     u_char *buf);
+static u_char *ngx_http_llm_capture_row_answers(u_char *p, u_char *last,
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
 static void ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
-    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], ngx_uint_t lock);
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], uint64_t born);
 
 
 ngx_int_t
@@ -222,6 +225,7 @@ ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     if (omcf) {
         mcf->zone = omcf->zone;
         mcf->lock = omcf->lock;
+        mcf->born = omcf->born;
         return NGX_OK;
     }
 
@@ -247,10 +251,27 @@ ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     mcf->zone.base = start;
     ngx_http_llm_capture_zone_format(&mcf->zone);
 
+    mcf->born = ngx_http_llm_capture_born();
     mcf->lock = locks;
     locks += NGX_HTTP_LLM_CAPTURE_LOCKS;
 
     return NGX_OK;
+}
+
+
+/*
+ * By the clock and not by a counter: another copy of this file in the same
+ * master would count for itself
+ */
+
+static uint64_t
+ngx_http_llm_capture_born(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
 
@@ -289,7 +310,7 @@ ngx_http_llm_capture_shm_report(ngx_log_t *log,
         }
 
         ngx_http_llm_capture_row_name(mcf, row, &name, buf);
-        ngx_http_llm_capture_row_report(log, &name, sum, mcf->lock);
+        ngx_http_llm_capture_row_report(log, &name, sum, mcf->born);
     }
 }
 
@@ -339,9 +360,34 @@ ngx_http_llm_capture_row_name(ngx_http_llm_capture_main_conf_t *mcf,
 }
 
 
+/* a sum of its own: answers = outcomes + each reason + those to come */
+
+static u_char *
+ngx_http_llm_capture_row_answers(u_char *p, u_char *last,
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    uint64_t    left;
+    ngx_uint_t  c;
+
+    left = sum[NGX_HTTP_LLM_CAPTURE_C_answers];
+    p = ngx_slprintf(p, last, ", answers %uL = ", left);
+
+    for (c = NGX_HTTP_LLM_CAPTURE_C_answers + 1;
+         c < NGX_HTTP_LLM_CAPTURE_C_max;
+         c++)
+    {
+        p = ngx_slprintf(p, last, "%s %uL + ",
+                         ngx_http_llm_capture_counter_names[c], sum[c]);
+        left -= ngx_min(left, sum[c]);
+    }
+
+    return ngx_slprintf(p, last, "to come %uL", left);
+}
+
+
 static void
 ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
-    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], ngx_uint_t lock)
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max], uint64_t born)
 {
     u_char      buf[NGX_HTTP_LLM_CAPTURE_REPORT], *p, *last;
     ngx_uint_t  c;
@@ -360,16 +406,18 @@ ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
     p = ngx_slprintf(p, last, "pending %uL",
                      ngx_http_llm_capture_zone_pending(sum));
 
-    for ( /* void */ ; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
+    for ( /* void */ ; c < NGX_HTTP_LLM_CAPTURE_C_answers; c++) {
         p = ngx_slprintf(p, last, ", %s %uL",
                          ngx_http_llm_capture_counter_names[c], sum[c]);
     }
 
+    if (sum[NGX_HTTP_LLM_CAPTURE_C_answers]) {
+        p = ngx_http_llm_capture_row_answers(p, last, sum);
+    }
+
     /* a reload that resizes the queue begins to count anew */
 
-    p = ngx_slprintf(p, last, ", zone %P.%ui",
-                     ngx_process == NGX_PROCESS_SINGLE ? ngx_pid : ngx_parent,
-                     lock / NGX_HTTP_LLM_CAPTURE_LOCKS);
+    p = ngx_slprintf(p, last, ", zone %uL", born);
 
     ngx_log_error(NGX_LOG_NOTICE, log, 0,
                   "llm capture: \"%V\" seen %uL = %*s", name,

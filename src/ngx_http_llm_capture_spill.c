@@ -380,7 +380,7 @@ ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
     memcpy(&begin, block, sizeof(begin));
 
     if (sizeof(begin) + begin.path_len != copy.extra
-        || begin.format >= NGX_HTTP_LLM_CAPTURE_FORMATS)
+        || begin.format > NGX_HTTP_LLM_CAPTURE_OUTCOMES)
     {
         ngx_http_llm_capture_spill_free(d, chain);
         return 0;

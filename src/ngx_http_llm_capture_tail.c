@@ -471,6 +471,12 @@ ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
         } else {
             f->format = timed ? NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
                               : NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD;
+
+            /* its name says so: nothing else goes to such a file */
+
+            if (!timed && format == NGX_HTTP_LLM_CAPTURE_OUTCOMES) {
+                f->format = format;
+            }
         }
     }
 

@@ -190,7 +190,17 @@ ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
     u->bucket = *bucket;
     *bucket = u;
 
+    if (begin->uid) {
+        u->uid = begin->uid;
+        u->pid = begin->pid;
+
+        bucket = &d->pairs[u->uid % NGX_HTTP_LLM_CAPTURE_HASH];
+        u->pair = *bucket;
+        *bucket = u;
+    }
+
     d->nuploads++;
+    d->nanswers += ngx_http_llm_capture_is_answer(u);
     d->rings[ring].nuploads++;
 
     return u;
@@ -215,10 +225,40 @@ ngx_http_llm_capture_upload_close(ngx_http_llm_capture_drain_t *d,
 }
 
 
+ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_upload_pair(ngx_http_llm_capture_drain_t *d, uint64_t uid,
+    unsigned answer)
+{
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (u = d->pairs[uid % NGX_HTTP_LLM_CAPTURE_HASH]; u; u = u->pair) {
+        if (u->uid == uid && ngx_http_llm_capture_is_answer(u) == answer) {
+            return u;
+        }
+    }
+
+    return NULL;
+}
+
+
 void
 ngx_http_llm_capture_upload_free(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
+    ngx_http_llm_capture_upload_t  **p;
+
+    if (u->uid) {
+        p = &d->pairs[u->uid % NGX_HTTP_LLM_CAPTURE_HASH];
+
+        while (*p != u) {
+            p = &(*p)->pair;
+        }
+
+        *p = u->pair;
+    }
+
+    free(u->text);
+
     u->next = d->free_uploads;
     d->free_uploads = u;
 }
@@ -336,6 +376,11 @@ ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_scan_t     s;
     ngx_http_llm_capture_verdict_t  verdict;
 
+    if (ngx_http_llm_capture_is_answer(u)) {
+        ngx_http_llm_capture_answer_ended(d, u);
+        return;
+    }
+
     verdict = ngx_http_llm_capture_upload_scan(d, u, &s);
 
     if (verdict != NGX_HTTP_LLM_CAPTURE_SCAN_OK) {
@@ -355,7 +400,14 @@ ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
     }
 
     ngx_http_llm_capture_upload_close(d, u);
+    ngx_http_llm_capture_upload_ready(d, u);
+}
 
+
+void
+ngx_http_llm_capture_upload_ready(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
     u->state = NGX_HTTP_LLM_CAPTURE_U_READY;
     ngx_http_llm_capture_queue_add(&u->dest->ready, u);
 
@@ -381,7 +433,8 @@ ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
     }
 
     u->state = NGX_HTTP_LLM_CAPTURE_U_REFUSED;
-    u->why = why;
+    u->why = ngx_http_llm_capture_is_answer(u)
+                 ? ngx_http_llm_capture_answer_why(d, u, why) : why;
 
     ngx_http_llm_capture_queue_add(&d->refused[u->dest->row], u);
 }
@@ -418,7 +471,10 @@ void
 ngx_http_llm_capture_upload_give_up(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
-    (void) ngx_http_llm_capture_queue_take(&u->dest->ready, u->ring, u->id);
+    (void) ngx_http_llm_capture_queue_take(
+                              u->state == NGX_HTTP_LLM_CAPTURE_U_PARKED
+                                  ? &d->parked : &u->dest->ready,
+                              u->ring, u->id);
 
     ngx_http_llm_capture_upload_refuse(d, u, NGX_HTTP_LLM_CAPTURE_C_failed);
 }
@@ -464,6 +520,12 @@ ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
         if (u) {
             return u;
         }
+    }
+
+    u = ngx_http_llm_capture_queue_take(&d->parked, ring, id);
+
+    if (u) {
+        return u;
     }
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {

@@ -11,6 +11,7 @@
  *     spill      slow uploads: out of a ring into blocks of the arena
  *     arena      those blocks
  *     upload     complete: scanned; ready for its destination, or refused
+ *     answer     outcomes, each with the request it belongs to
  *     batch      ready uploads -> their file
  *     commit     an outcome: marks, counters, once
  *     reclaim    what goes back to the rings
@@ -24,6 +25,7 @@
 #include "ngx_http_llm_capture_drain.h"
 #include "ngx_http_llm_capture_record.h"
 #include "ngx_http_llm_capture_scan.h"
+#include "ngx_http_llm_capture_waits.h"
 #include "ngx_http_llm_capture_writer.h"
 
 
@@ -51,6 +53,7 @@ struct ngx_http_llm_capture_piece_s {
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_U_OPEN = 0,          /* END or ABORT to come */
+    NGX_HTTP_LLM_CAPTURE_U_PARKED,            /* its request is under way */
     NGX_HTTP_LLM_CAPTURE_U_READY,             /* complete and scanned */
     NGX_HTTP_LLM_CAPTURE_U_REFUSED            /* to be counted */
 } ngx_http_llm_capture_upload_e;
@@ -67,6 +70,13 @@ struct ngx_http_llm_capture_upload_s {
     uint64_t                        wall;
     uint64_t                        mono;
 
+    /* of a request that asked for its answer, and of that answer; 0: none */
+    uint64_t                        uid;
+    uint32_t                        pid;
+    ngx_http_llm_capture_upload_t  *pair;     /* bucket of the uid */
+    uint64_t                        ts;       /* of the line that was written */
+    unsigned                        unanswered:1; /* its outcome was given up */
+
     ngx_http_llm_capture_piece_t   *first;
     ngx_http_llm_capture_piece_t   *last;
     uint32_t                        npieces;
@@ -77,8 +87,13 @@ struct ngx_http_llm_capture_upload_s {
     uint64_t                        trail;
     unsigned                        brace:1;
 
+    /* the line of an outcome that is ready; freed with it */
+    char                           *text;
+    size_t                          text_len;
+
     ngx_http_llm_capture_upload_e   state;
-    ngx_http_llm_capture_counter_e  why;      /* of a refused one */
+    /* of a refused one; C_max: nothing that is counted */
+    ngx_http_llm_capture_counter_e  why;
 };
 
 
@@ -129,11 +144,15 @@ struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_drain_ring_t   *rings;
 
     ngx_http_llm_capture_upload_t       *open[NGX_HTTP_LLM_CAPTURE_HASH];
+    ngx_http_llm_capture_upload_t       *pairs[NGX_HTTP_LLM_CAPTURE_HASH];
+    ngx_http_llm_capture_waits_t        *waits;
+    ngx_http_llm_capture_queue_t         parked;
     ngx_http_llm_capture_dest_t         *dests[NGX_HTTP_LLM_CAPTURE_HASH];
     ngx_http_llm_capture_dest_t         *busy;
     ngx_http_llm_capture_dest_t          bad[NGX_HTTP_LLM_CAPTURE_ROWS];
     ngx_http_llm_capture_queue_t         refused[NGX_HTTP_LLM_CAPTURE_ROWS];
     uint64_t                             nuploads;  /* open, ready, refused */
+    uint64_t                             nanswers;  /* outcomes among them */
     unsigned                             finished;  /* by the present pass */
 
     ngx_http_llm_capture_piece_t        *free_pieces;
@@ -200,6 +219,30 @@ void ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
 /* takes an upload off whatever list it stands in; NULL: it is in none */
 ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_take(
     ngx_http_llm_capture_drain_t *d, uint32_t ring, uint64_t id);
+/* one that is complete goes to its destination */
+void ngx_http_llm_capture_upload_ready(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* out of the open ones */
+void ngx_http_llm_capture_upload_close(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* the request of a uid, or its answer, not committed; NULL: there is none */
+ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_pair(
+    ngx_http_llm_capture_drain_t *d, uint64_t uid, unsigned answer);
+
+
+/* ngx_http_llm_capture_answer.c */
+
+/* an outcome is complete: ready, refused, or parked until its request is */
+void ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* looks again after those that are parked */
+void ngx_http_llm_capture_answer_retry(ngx_http_llm_capture_drain_t *d);
+/* what a reason is called for an outcome; C_max: nobody waits for it */
+ngx_http_llm_capture_counter_e ngx_http_llm_capture_answer_why(
+    ngx_http_llm_capture_drain_t *d, ngx_http_llm_capture_upload_t *u,
+    ngx_http_llm_capture_counter_e why);
+/* counts those whose worker is gone */
+void ngx_http_llm_capture_answer_expire(ngx_http_llm_capture_drain_t *d);
 
 
 /* ngx_http_llm_capture_spill.c */
@@ -237,8 +280,15 @@ void ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
 void ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
     ngx_http_llm_capture_upload_t **u, unsigned n,
     const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max]);
+/* what it adds that the first n of the batch stand in their file */
+void ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, unsigned n,
+    uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max]);
 /* counts what was refused */
 void ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d);
+/* answers that will not come: those of n requests of a row */
+void ngx_http_llm_capture_commit_expired(ngx_http_llm_capture_drain_t *d,
+    uint32_t row, const uint64_t *uid, unsigned n);
 /* a dead worker's sum is mended: what it had seen and not told of */
 void ngx_http_llm_capture_commit_repair(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, unsigned broken);
@@ -277,6 +327,13 @@ void ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d);
 void ngx_http_llm_capture_drain_say(ngx_http_llm_capture_drain_t *d, int level,
     int err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+
+static inline unsigned
+ngx_http_llm_capture_is_answer(const ngx_http_llm_capture_upload_t *u)
+{
+    return u->id >= NGX_HTTP_LLM_CAPTURE_ID_OUTCOME;
+}
 
 
 static inline void

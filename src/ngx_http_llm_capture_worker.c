@@ -95,6 +95,8 @@ ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
     /* the helper stays for as long as anybody holds this one */
 
     (void) ngx_http_llm_capture_lock_worker(mcf);
+    (void) ngx_http_llm_capture_lock_byte(
+                             ngx_http_llm_capture_pid_byte(ngx_pid), F_WRLCK);
 
     ngx_http_llm_capture_watch_shutdown(cycle);
 
@@ -199,6 +201,19 @@ ngx_http_llm_capture_sampled(uint64_t sample)
 }
 
 
+uint64_t
+ngx_http_llm_capture_uid(void)
+{
+    uint64_t  uid;
+
+    do {
+        uid = ngx_http_llm_capture_sample_next(&worker.sample);
+    } while (uid == 0);
+
+    return uid;
+}
+
+
 ngx_uint_t
 ngx_http_llm_capture_room(size_t len)
 {
@@ -258,6 +273,49 @@ ngx_http_llm_capture_put(ngx_http_llm_capture_record_t *rec,
     }
 
     if (flags && worker.closing) {
+        ngx_http_llm_capture_release();
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
+    const char *path, struct iovec *iov, ngx_uint_t n)
+{
+    ngx_http_llm_capture_record_t  rec;
+
+    /* an old worker has given its ring back long before the last answers */
+
+    if (!worker.claimed && ngx_http_llm_capture_claim() != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    ngx_memzero(&rec, sizeof(ngx_http_llm_capture_record_t));
+
+    rec.id = begin->uid | NGX_HTTP_LLM_CAPTURE_ID_OUTCOME;
+    rec.begin = *begin;
+    rec.path = path;
+
+    if (ngx_http_llm_capture_record_put(&worker.ring, &rec, iov, n,
+                                        NGX_HTTP_LLM_CAPTURE_END)
+        != 0)
+    {
+        if (rec.begun) {
+            ngx_http_llm_capture_abort(&rec,
+                                       NGX_HTTP_LLM_CAPTURE_C_queue_full);
+        }
+
+        ngx_http_llm_capture_wake();
+
+        return NGX_DECLINED;
+    }
+
+    ngx_http_llm_capture_ring_publish(&worker.ring);
+    ngx_http_llm_capture_wake();
+
+    if (worker.closing) {
         ngx_http_llm_capture_release();
     }
 

@@ -58,7 +58,9 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
                                 * sizeof(ngx_http_llm_capture_row_t);
     z->next = z->chains + line(NGX_HTTP_LLM_CAPTURE_CHAINS
                                * sizeof(ngx_http_llm_capture_chain_t));
-    z->data = align(z->next + z->nblocks * sizeof(uint32_t), page);
+    z->waits = line(z->next + z->nblocks * sizeof(uint32_t));
+    z->data = align(z->waits + NGX_HTTP_LLM_CAPTURE_WAITS
+                               * sizeof(ngx_http_llm_capture_wait_t), page);
     z->blocks = z->data + nrings * z->ring_size;
     z->size = z->blocks + (size_t) z->nblocks * NGX_HTTP_LLM_CAPTURE_BLOCK;
 
@@ -226,6 +228,26 @@ ngx_http_llm_capture_zone_owned(const ngx_http_llm_capture_zone_t *z)
 
     for (n = 0, i = 0; i < z->nrings; i++) {
         n += atomic_load_explicit(&ngx_http_llm_capture_zone_ring(z, i)->owner,
+                                  memory_order_acquire)
+             != 0;
+    }
+
+    return n;
+}
+
+
+uint32_t
+ngx_http_llm_capture_zone_left(const ngx_http_llm_capture_zone_t *z)
+{
+    uint32_t  i, n, used;
+
+    n = ngx_http_llm_capture_zone_owned(z);
+
+    used = atomic_load_explicit(&ngx_http_llm_capture_zone_hdr(z)->waits,
+                                memory_order_acquire);
+
+    for (i = 0; i < used && i < NGX_HTTP_LLM_CAPTURE_WAITS; i++) {
+        n += atomic_load_explicit(&ngx_http_llm_capture_zone_wait(z, i)->uid,
                                   memory_order_acquire)
              != 0;
     }

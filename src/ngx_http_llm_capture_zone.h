@@ -8,7 +8,7 @@
  *
  *     header | intent | rows of the helper | ring headers | rows per ring,
  *     and one for workers that found no ring | chains | next[] of blocks |
- *     rings, page aligned | spill blocks
+ *     waits | rings, page aligned | spill blocks
  *
  * Every worker can write every byte of the zone.  So each process keeps the
  * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
@@ -40,15 +40,19 @@
 #define NGX_HTTP_LLM_CAPTURE_BATCH      512      /* records of one batch */
 #define NGX_HTTP_LLM_CAPTURE_BLOCK      16384    /* bytes of a spill block */
 #define NGX_HTTP_LLM_CAPTURE_CHAINS     4096     /* slow uploads moved, most */
+#define NGX_HTTP_LLM_CAPTURE_WAITS      65536    /* answers to come, most */
 
 #define NGX_HTTP_LLM_CAPTURE_NONE       0xffffffffu
 #define NGX_HTTP_LLM_CAPTURE_REPAIR     0xfffffffeu
+#define NGX_HTTP_LLM_CAPTURE_EXPIRED    0xfffffffdu
 
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD = 0,
     NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD,
-    NGX_HTTP_LLM_CAPTURE_FORMATS
+    NGX_HTTP_LLM_CAPTURE_FORMATS,
+    /* rows beside those of a payload, not to be configured */
+    NGX_HTTP_LLM_CAPTURE_OUTCOMES = NGX_HTTP_LLM_CAPTURE_FORMATS
 } ngx_http_llm_capture_format_e;
 
 
@@ -57,6 +61,9 @@ typedef enum {
  * are counted by the worker before the first frame; what happens to a record
  * after its BEGIN frame is counted by the helper alone, so that each counter
  * word has one writer.  bytes and write_errors are no terms of the sum.
+ *
+ * Outcomes have a sum of their own, counted by the helper: answers (recorded
+ * requests that asked for theirs) = outcomes + each reason + those to come.
  */
 
 #define NGX_HTTP_LLM_CAPTURE_COUNTERS(X)                                      \
@@ -81,7 +88,15 @@ typedef enum {
     X(lost)                                                                   \
     X(recorded)                                                               \
     X(bytes)                                                                  \
-    X(write_errors)
+    X(write_errors)                                                           \
+    X(answers)                                                                \
+    X(outcomes)                                                               \
+    X(outcome_encoded)                                                        \
+    X(outcome_queue_full)                                                     \
+    X(outcome_aborted)                                                        \
+    X(outcome_failed)                                                         \
+    X(outcome_uncertain)                                                      \
+    X(outcome_lost)
 
 #define NGX_HTTP_LLM_CAPTURE_ENUM(name)  NGX_HTTP_LLM_CAPTURE_C_##name,
 
@@ -153,11 +168,24 @@ typedef struct {
 } ngx_http_llm_capture_chain_t;
 
 
+/* a recorded request whose answer is to come (helper only) */
+
+typedef struct {
+    _Atomic uint64_t          uid;          /* 0: free */
+    uint64_t                  ts;           /* of the request's line, ms */
+    uint32_t                  pid;          /* of the worker that has it */
+    uint32_t                  row;
+} ngx_http_llm_capture_wait_t;
+
+
 /* where a record of a batch begins; ts is the timestamp of its line, in ms */
 
 typedef struct {
     uint32_t                  ring;
-    /* NONE: still in the ring; REPAIR: the ring's last id becomes this one */
+    /*
+     * NONE: still in the ring; REPAIR: the ring's last id becomes this one;
+     * EXPIRED: id is the number of one whose answer will not come
+     */
     uint32_t                  chain;
     uint64_t                  pos;
     uint64_t                  id;
@@ -185,6 +213,7 @@ typedef struct {
     uint32_t                    row;
     uint32_t                    nrefs;
     uint32_t                    format;
+    uint32_t                    recorded;   /* COMMIT: the refs are */
     /* WRITING */
     uint64_t                    dev;
     uint64_t                    ino;
@@ -225,6 +254,7 @@ typedef struct {
     _Atomic uint64_t          gave_up;      /* the last drain hit its limit */
     _Atomic uint64_t          quit_ms;      /* first signal to leave, 0: none */
     _Atomic uint64_t          open;         /* 1: a last report is to come */
+    _Atomic uint32_t          waits;        /* slots used so far */
 
     /* 1: the helper sleeps until the eventfd is written */
     _Alignas(64) _Atomic uint32_t  asleep;
@@ -248,6 +278,7 @@ typedef struct {
     size_t                            rows;        /* nrings + 1 of them */
     size_t                            chains;
     size_t                            next;        /* uint32_t per block */
+    size_t                            waits;
     size_t                            data;        /* ring memory */
     size_t                            blocks;
 } ngx_http_llm_capture_zone_t;
@@ -291,6 +322,10 @@ void ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z,
 /* rings with an owner: only a helper frees one, when nothing is left of it */
 
 uint32_t ngx_http_llm_capture_zone_owned(const ngx_http_llm_capture_zone_t *z);
+
+/* those, and requests that wait for their answer: what a helper has to end */
+
+uint32_t ngx_http_llm_capture_zone_left(const ngx_http_llm_capture_zone_t *z);
 
 /* seen minus every other term of a sum, never below 0 */
 
@@ -352,6 +387,14 @@ ngx_http_llm_capture_zone_chain(const ngx_http_llm_capture_zone_t *z,
     uint32_t chain)
 {
     return (ngx_http_llm_capture_chain_t *) (z->base + z->chains) + chain;
+}
+
+
+static inline ngx_http_llm_capture_wait_t *
+ngx_http_llm_capture_zone_wait(const ngx_http_llm_capture_zone_t *z,
+    uint32_t slot)
+{
+    return (ngx_http_llm_capture_wait_t *) (z->base + z->waits) + slot;
 }
 
 

@@ -189,7 +189,7 @@ def reload_workers(s):
         s.load.more(20)
     for c in held:
         s.let_go(c)
-    s.load.more(20)
+    back(s)
 
 
 @row('reload: another path', '4 times, over uploads of each')

@@ -111,11 +111,10 @@ class Stage(Lives):
     """
     The nginx of a row, with its load and its ledger.
 
-    files     open ones, read as well: what was deleted is still in them
-    due       counters: at least that
-    exact     counters: just that
-    ends      what is undone at the end: [function]
-    one_zone  for each helper, and the names of zones do not tell them apart
+    files   open ones, read as well: what was deleted is still in them
+    due     counters: at least that
+    exact   counters: just that
+    ends    what is undone at the end: [function]
     """
 
     def __init__(self, row, backend, control, mode, daemon, ledger=None, **kw):
@@ -124,7 +123,7 @@ class Stage(Lives):
         self.ledger = ledger or Ledger(control, row.length)
         self.before = self.load = None
         self.due, self.exact, self.more = {}, {}, {}
-        self.files, self.ends, self.one_zone = [], [], False
+        self.files, self.ends = [], []
         kw = {**row.conf, **kw}
         location = kw.pop('location', 'llm_capture on;')
         super().__init__(backend, location=self.place(location),
@@ -273,12 +272,10 @@ class Stage(Lives):
         for line in self.log().splitlines():
             found = self.LINE.search(line)
             if found:
-                by = re.search(r'\] (\d+)#', line)[1] if self.one_zone \
-                    else found['zone']
-                last[by, found[1]] = line
+                last[found['zone'], found[1]] = line
         total = dict(self.more)
         for line in last.values():
-            name, seen, terms, _, errors, _ = self.LINE.search(line).groups()
+            name, seen, terms, _, errors, *_ = self.LINE.search(line).groups()
             row = {k: int(v) for k, v in
                    (term.split() for term in terms.split(' + '))}
             if sum(row.values()) != int(seen):

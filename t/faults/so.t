@@ -92,8 +92,7 @@ def replaced(s):
 @row('module: another version beside it', '3 times the one and the other, '
      'with a reload each, over uploads and a queue', load={'pause': 0.02})
 def beside(s):
-    # each file numbers its own
-    s.one_zone, held, pid = True, [], s.helper()
+    held, pid = [], s.helper()
     for module in (OTHER, MODULE) * 3:
         held.append(s.hold())
         old = s.freeze(pid)

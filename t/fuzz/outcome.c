@@ -38,7 +38,7 @@ fit(const outcome_t *o, uint64_t deltas)
     size_t                       n;
     json_t                      *root;
     uint32_t                     i;
-    ngx_http_llm_capture_row_t   row;
+    ngx_http_llm_capture_fields_t   row;
 
     count(o->prompt);
     count(o->completion);

@@ -31,10 +31,10 @@ send_part(unsigned w, unsigned i, size_t from, size_t to, size_t len)
         k = sh->k;
         body = next_body(WHOLE, len);
         worker_begin(&sh->w[w], rec, sh->path[0], MOON, ++sh->mono);
-        rec->begin.reserved = k;
+        rec->begin.pid = k;
 
     } else {
-        body = body_of(rec->begin.reserved, len);
+        body = body_of(rec->begin.pid, len);
     }
 
     if (worker_put(&sh->w[w], rec, body + from, to - from,
@@ -101,9 +101,9 @@ do_step(unsigned step)
 
     case 6:
         /* dies with one moved, one in its ring, and one seen */
-        sh->kind[sh->slow[3].begin.reserved] = ABORTED;
+        sh->kind[sh->slow[3].begin.pid] = ABORTED;
         send_part(1, 2, 0, 500, 3000);
-        sh->kind[sh->slow[2].begin.reserved] = ABORTED;
+        sh->kind[sh->slow[2].begin.pid] = ABORTED;
         send_one(1, 0, WHOLE, 100);
         worker_seen(&sh->w[1], RAW);
         sh->extra_aborted++;

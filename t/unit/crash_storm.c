@@ -64,10 +64,10 @@ produce(uint64_t *seed)
     }
 
     if (n == 0 && !sh->slow[i].begun) {
-        sh->slow[i].begin.reserved = 0;
+        sh->slow[i].begin.pid = 0;
         body = next_body(WHOLE, 2000);
         worker_begin(x, &sh->slow[i], sh->path[0], MOON, ++sh->mono);
-        sh->slow[i].begin.reserved = sh->k - 1;
+        sh->slow[i].begin.pid = sh->k - 1;
 
         if (worker_put(x, &sh->slow[i], body, 100, 0) != 0) {
             sh->kind[sh->k - 1] = ABORTED;
@@ -82,10 +82,10 @@ produce(uint64_t *seed)
             abort_slow(w, i);
 
         } else {
-            body = body_of(sh->slow[i].begin.reserved, 2000);
+            body = body_of(sh->slow[i].begin.pid, 2000);
 
             if (worker_put(x, &sh->slow[i], body + 100, 1900, END) != 0) {
-                sh->kind[sh->slow[i].begin.reserved] = ABORTED;
+                sh->kind[sh->slow[i].begin.pid] = ABORTED;
             }
 
             free(body);

@@ -122,6 +122,7 @@ helper(void)
     conf.zone = &zone;
     conf.writer = ngx_http_llm_capture_writer_create(&wconf);
     conf.dead = shared_dead;
+    conf.alive = is_alive;
     conf.log = line_log;
 
     return ngx_http_llm_capture_drain_create(&conf, sh->now);
@@ -172,7 +173,7 @@ send_many(unsigned w, unsigned file, unsigned n, size_t len)
 static inline void
 abort_slow(unsigned w, unsigned i)
 {
-    sh->kind[sh->slow[i].begin.reserved] = ABORTED;
+    sh->kind[sh->slow[i].begin.pid] = ABORTED;
     worker_abort(&sh->w[w], &sh->slow[i], C(aborted));
 }
 

@@ -148,7 +148,7 @@ test_hostile(void **state)
         if (f.flags & BEGIN) {
             assert_true(f.off == 0 && b.path_len > 0
                         && b.path_len < NGX_HTTP_LLM_CAPTURE_PATH
-                        && b.format < NGX_HTTP_LLM_CAPTURE_FORMATS
+                        && b.format <= NGX_HTTP_LLM_CAPTURE_OUTCOMES
                         && (const uint8_t *) p + b.path_len == at + body);
         }
     }
@@ -178,13 +178,13 @@ test_refused(void **state)
     ring_make(&t, 4096);
     ring_at(&t, 1, 0);
     make(&rec, 1, 33);
-    assert_int_equal(put(&t, &rec, 31, END), 0);
+    assert_int_equal(put(&t, &rec, 55, END), 0);
 
     memcpy(&f, t.data, sizeof(f));
     in = (ngx_http_llm_capture_begin_t *) (t.data + UNIT);
     assert_int_equal(parse(&f), 0);
-    assert_int_equal(body, 32 + 32 + 33);
-    assert_int_equal(f.size, 128);
+    assert_int_equal(body, 32 + 40 + 33);
+    assert_int_equal(f.size, 160);
 
     c = f, c.size = 32;
     assert_int_equal(parse(&c), -1);

@@ -21,7 +21,7 @@
 #include "ngx_http_llm_capture_row.h"
 
 
-typedef ngx_http_llm_capture_row_t      row_t;
+typedef ngx_http_llm_capture_fields_t      row_t;
 typedef ngx_http_llm_capture_blocks_t   blocks_t;
 typedef ngx_http_llm_capture_outcome_t  outcome_t;
 

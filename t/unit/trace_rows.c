@@ -77,7 +77,7 @@ main(int argc, char **argv)
     json_t                                *root;
     unsigned                               i;
     const char                            *kind;
-    ngx_http_llm_capture_row_t             row;
+    ngx_http_llm_capture_fields_t             row;
     static char                            p[NGX_HTTP_LLM_CAPTURE_ROW_TRACE];
     static ngx_http_llm_capture_blocks_t   blocks;
     ngx_http_llm_capture_outcome_t         outcome;

@@ -401,6 +401,17 @@ is_dead(void *ctx, uint32_t ring)
 }
 
 
+/* workers with an odd pid are gone */
+
+static inline int
+is_alive(void *ctx, uint32_t pid)
+{
+    (void) ctx;
+
+    return pid % 2 == 0;
+}
+
+
 static inline writer_t *
 drain_writer(void)
 {
@@ -424,6 +435,7 @@ drain_over(writer_t *w)
     conf.zone = &zone;
     conf.writer = w;
     conf.dead = is_dead;
+    conf.alive = is_alive;
     conf.log = line_log;
 
     return ngx_http_llm_capture_drain_create(&conf, now);

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+#
+# Copyright (C) the llm-capture authors
+#
+# What came back: a row for each answer, whatever becomes of it, and answers
+# that pass as if nobody looked.
+
+import gzip
+import json
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                'lib'))
+from life import KILLED, Lives                          # noqa: E402
+from llmcapture import *                                # noqa: E402,F403
+
+CHAT = '/v1/chat/completions'
+ON = 'llm_capture on; llm_capture_outcome on;'
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
+THINKS = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
+LAST = (b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],'
+        b'"usage":{"prompt_tokens":7,"completion_tokens":9}}\n\n'
+        b'data: [DONE]\n\n')
+
+
+def body(n=0, **more):
+    return json.dumps({'model': 'm', 'n': n, **more, 'messages': [
+        {'role': 'user', 'content': 'Hi'}]}).encode()
+
+
+class Stream:
+    """An action: pieces of a stream, each when it is asked for."""
+
+    def __init__(self, *pieces, cut=False, kind='text/event-stream',
+                 headers=()):
+        self.pieces, self.cut = pieces, cut
+        self.kind, self.headers = kind, headers
+        self.gate = threading.Semaphore(0)
+
+    def __call__(self, handler, seen):
+        handler.read_body(seen)
+        handler.send_response(200)
+        handler.send_header('Content-Type', self.kind)
+        handler.send_header('Transfer-Encoding', 'chunked')
+        for name, value in self.headers:
+            handler.send_header(name, value)
+        handler.end_headers()
+        for piece in self.pieces:
+            self.gate.acquire(timeout=60)
+            handler.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece))
+        self.gate.acquire(timeout=60)
+        if self.cut:
+            handler.drop()
+        else:
+            handler.wfile.write(b'0\r\n\r\n')
+
+    def go(self, n=1):
+        self.gate.release(n)
+
+
+class Outcomes(Lives):
+    def __init__(self, up, location=ON, **kw):
+        super().__init__(up, location=location, **kw)
+
+    def rows(self, end='outcomes'):
+        try:
+            with open(f'{self.dir}/capture/requests.chat.{end}') as f:
+                return [json.loads(line) for line in f]
+        except FileNotFoundError:
+            return []
+
+    def wait_rows(self, n):
+        return wait_for(lambda: len(self.rows()) >= n and self.rows(),
+                        f'{n} outcomes')
+
+    def answers(self):
+        """The sum of the last line in the log; checks it."""
+        found = [m for m in self.LINE.finditer(self.log())][-1]
+        terms = dict((k, int(v)) for k, v in (
+            t.rsplit(' ', 1) for t in found['outcomes'].split(' + ')))
+        is_(sum(terms.values()), int(found['answers']), 'the sum of answers')
+        return {k: v for k, v in terms.items() if v}
+
+    def begin(self, data):
+        c = Connection(self.port)
+        c.head(CHAT, len(data))
+        c.send(data)
+        return c
+
+
+def payload(ng):
+    return ng.rows('jsonl')
+
+
+with case('plain answers and streams'), mock.Upstream() as up, \
+        Outcomes(up) as ng:
+    for stream in (False, True):
+        for usage in (False, True):
+            more = {'stream_options': {'include_usage': True}} if usage else {}
+            is_(request(ng.port, CHAT, body(stream=stream, **more)).status,
+                200, 'answered')
+    is_(request(ng.port, CHAT, b'{"not": json}').status, 200,
+        'one that is not recorded')
+    rows = ng.wait_rows(4)
+    records = payload(ng)
+    is_([r['id'] for r in rows], [r['id'] for r in records], 'ids of both')
+    is_(len({r['id'] for r in rows}), 4, 'each its own')
+    is_([r['timestamp'] for r in rows], [r['timestamp'] for r in records],
+        'timestamps of both')
+    is_({r['status'] for r in rows} | {r['upstream_status'] for r in rows},
+        {200}, 'statuses')
+    is_([r.get('prompt_tokens') for r in rows], [5, 5, None, 5], 'prompts')
+    is_([r['completion_tokens'] for r in rows], [8] * 4, 'completions')
+    is_([r.get('estimated') for r in rows], [None, None, True, None],
+        'an estimate is called one')
+    is_({r['finish_reason'] for r in rows}, {'stop'}, 'the reason')
+    is_([r.get('stream') for r in rows], [None, None, True, True], 'streams')
+    ok(all(0 <= r['first_byte_ms'] <= r['last_byte_ms'] for r in rows),
+       'times')
+    ok(all(r['first_byte_ms'] <= r['first_content_ms'] <= r['last_byte_ms']
+           for r in rows[2:]), 'times of content')
+    ng.quit()
+    is_(ng.answers(), {'outcomes': 4}, 'four answers')
+
+
+for buffering in ('on', 'off'):
+    with case(f'pieces pass at once, proxy_buffering {buffering}'), \
+            mock.Upstream() as up, \
+            Outcomes(up, ON + f'proxy_buffering {buffering};') as ng:
+        s = up.actions[CHAT] = Stream(THINKS, EVENT % 1, EVENT % 2, LAST)
+        c = ng.begin(body())
+        for piece in s.pieces:
+            s.go()
+            if c.file.peek(1)[:1] == b'H':
+                while c.file.readline().strip():
+                    pass
+            size = int(c.file.readline(), 16)
+            is_(c.file.read(size), piece, 'the same piece, before the next')
+            c.file.readline()
+        time.sleep(0.05)                # a last byte that comes later
+        s.go()
+        is_(c.file.readline() + c.file.readline(), b'0\r\n\r\n', 'the end')
+        row, = ng.wait_rows(1)
+        is_((row['events'], row['prompt_tokens'], row['completion_tokens']),
+            (4, 7, 9), 'what it said')
+        ok(row['first_byte_ms'] <= row['first_reasoning_ms']
+           <= row['first_content_ms'] < row['last_byte_ms'], 'times')
+        is_(row['bytes'], sum(map(len, s.pieces)), 'bytes')
+
+
+with case('answers that break off'), mock.Upstream() as up, \
+        Outcomes(up, allow='upstream prematurely closed') as ng:
+    s = up.actions[CHAT] = Stream(EVENT % 1, LAST)
+    c = ng.begin(body(1))
+    s.go()
+    c.file.peek(1)
+    c.close()
+    up.wait(0)
+    row, = ng.wait_rows(1)
+    is_((row.get('aborted'), row.get('upstream_failed')), (True, None),
+        'by the client')
+    s.go(2)
+    s = up.actions[CHAT] = Stream(EVENT % 1, cut=True)
+    s.go(2)
+    is_(request(ng.port, CHAT, body(2)).complete, False, 'cut')
+    row = ng.wait_rows(2)[1]
+    is_((row.get('aborted'), row.get('upstream_failed')), (None, True),
+        'by the upstream')
+    is_((row['completion_tokens'], row['estimated']), (1, True),
+        'what had come')
+    up.actions[CHAT] = mock.drop
+    is_(request(ng.port, CHAT, body(3)).status, 502, 'no answer')
+    row = ng.wait_rows(3)[2]
+    is_((row['status'], row.get('upstream_failed')), (502, True), 'is told')
+    up.actions[CHAT] = mock.status(429)
+    is_(request(ng.port, CHAT, body(4)).status, 429, 'refused')
+    row = ng.wait_rows(4)[3]
+    is_((row['status'], row['upstream_status'], row.get('upstream_failed')),
+        (429, 429, None), 'a refusal is an answer')
+    ng.quit()
+    is_(ng.answers(), {'outcomes': 4}, 'four answers')
+
+
+with case('an encoded answer'), mock.Upstream() as up, Outcomes(up) as ng:
+    up.actions[CHAT] = lambda handler, seen: (
+        handler.read_body(seen),
+        handler.reply(200, gzip.compress(b'{"usage":{}}'),
+                      headers=[('Content-Encoding', 'gzip')]))
+    is_(request(ng.port, CHAT, body()).status, 200, 'passes')
+    ng.quit()
+    is_(ng.answers(), {'outcome_encoded': 1}, 'is counted')
+    is_(ng.rows(), [], 'and has no row')
+
+
+with case('nginx compresses it'), mock.Upstream() as up, \
+        Outcomes(up, ON + 'gzip on; gzip_types *; gzip_min_length 1;') as ng:
+    r = request(ng.port, CHAT, body(), headers={'Accept-Encoding': 'gzip'})
+    is_(r.headers.get('content-encoding'), 'gzip', 'on the way out')
+    is_(ng.wait_rows(1)[0]['completion_tokens'], 8, 'is read before')
+
+
+with case('a large answer'), mock.Upstream() as up, Outcomes(up) as ng:
+    big = json.dumps({'choices': [{'index': 0, 'message': {
+        'role': 'assistant', 'content': '"usage":{"prompt_tokens":1}' * 400000},
+        'finish_reason': 'length'}], 'usage': {
+            'prompt_tokens': 11, 'completion_tokens': 13}}).encode()
+    up.actions[CHAT] = lambda handler, seen: (handler.read_body(seen),
+                                              handler.reply(200, big))
+    r = request(ng.port, CHAT, body(1))
+    is_(r.body == big, True, 'passes')
+    row, = ng.wait_rows(1)
+    is_((row['bytes'], row['prompt_tokens'], row['completion_tokens'],
+         row['finish_reason']), (len(big), 11, 13, 'length'), 'its end is read')
+    # a client that does not read: nginx takes to its temporary file
+    c = ng.begin(body(2))
+    wait_for(lambda: 'is buffered to a temporary file' in ng.log(),
+             'a temporary file')
+    is_(c.response().body == big, True, 'passes through a file')
+    row = ng.wait_rows(2)[1]
+    is_((row['bytes'], row['prompt_tokens'], row['completion_tokens'],
+         row['finish_reason']), (len(big), 11, 13, 'length'), 'is read there')
+    c.close()
+
+
+with case('the helper killed'), mock.Upstream() as up, \
+        Outcomes(up, allow=KILLED) as ng:
+    s = up.actions[CHAT] = Stream(EVENT % 1, LAST)
+    held = [ng.begin(body(n)) for n in range(20)]
+    wait_for(lambda: len(payload(ng)) == 20, 'the requests')
+    for n in range(3):
+        pid = ng.helper()
+        ng.signal('KILL', pid)
+        s.go(20)                # some begin, some end
+        ng.new_helper(pid)
+    for c in held:
+        is_(c.response().complete, True, 'answered')
+        c.close()
+    rows = ng.wait_rows(20)
+    is_(sorted(r['id'] for r in rows), sorted(r['id'] for r in payload(ng)),
+        'each outcome once')
+    ng.quit()
+    is_(ng.answers(), {'outcomes': 20}, 'the sum')
+
+
+with case('workers killed'), mock.Upstream() as up, \
+        Outcomes(up, workers=2, allow=KILLED) as ng:
+    s = up.actions[CHAT] = Stream(LAST)
+    held = [ng.begin(body(n)) for n in range(10)]
+    wait_for(lambda: len(payload(ng)) == 10, 'the requests')
+    for pid in ng.workers():
+        ng.signal('KILL', pid)
+    for c in held:
+        c.close()
+    s.go(20)
+    wait_for(lambda: len(ng.workers()) == 2, 'new workers')
+    s = up.actions[CHAT] = Stream(LAST)
+    s.go(2)
+    is_(request(ng.port, CHAT, body(11)).status, 200, 'served')
+    is_(len(ng.wait_rows(1)), 1, 'an outcome')
+    ng.quit()
+    is_(ng.answers(), {'outcomes': 1, 'outcome_aborted': 10}, 'the sum')
+
+
+with case('reloads under a long answer'), mock.Upstream() as up, \
+        Outcomes(up) as ng:
+    s = up.actions[CHAT] = Stream(EVENT % 1, LAST)
+    c = ng.begin(body(1))
+    s.go()
+    c.file.peek(1)
+    for n in range(3):
+        ng.reload(http=ng.words['HTTP']
+                  + ('llm_capture_max_queue_bytes 300m;' if n == 1 else ''))
+    is_(len(payload(ng)), 1, 'the request')
+    s.go(2)
+    is_(c.response().complete, True, 'answered by the old worker')
+    is_(ng.wait_rows(1)[0]['id'], payload(ng)[0]['id'], 'the outcome')
+    c.close()
+
+
+with case('a file that fails'), mock.Upstream() as up, \
+        Outcomes(up, allow='is not a regular file|write|Is a directory') as ng:
+    name = ng.dir + '/capture/requests.chat.outcomes'
+    os.makedirs(name)
+    is_(request(ng.port, CHAT, body(1)).status, 200, 'served')
+    wait_for(lambda: len(payload(ng)) == 1, 'the request')
+    wait_for(lambda: 'requests.chat.outcomes' in ng.log(), 'the error')
+    os.rmdir(name)
+    is_(request(ng.port, CHAT, body(2)).status, 200, 'served')
+    is_(ng.wait_rows(1)[0]['id'], payload(ng)[1]['id'], 'the next one')
+    ng.quit()
+    is_(ng.answers(), {'outcomes': 1, 'outcome_failed': 1}, 'the sum')
+
+
+with case('what nginx -t says'):
+    for location, what in (
+            (ON + 'llm_capture_format raw_payload;',
+             'cannot be on with "raw_payload"'),
+            ('llm_capture_outcome maybe;', 'it must be "on" or "off"')):
+        with Outcomes(None, location, start=False, allow='emerg') as ng:
+            like(ng.test()[1], what, what)

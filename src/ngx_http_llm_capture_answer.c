@@ -189,34 +189,39 @@ ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
         return;
     }
 
-    if (ngx_http_llm_capture_upload_pair(d, u->uid, 0) == NULL) {
-        ngx_http_llm_capture_upload_refuse(d, u,
-                                           NGX_HTTP_LLM_CAPTURE_C_aborted);
-        return;
-    }
+    /* its request may stand in a ring that is still to be read */
 
     ngx_http_llm_capture_upload_close(d, u);
 
     u->state = NGX_HTTP_LLM_CAPTURE_U_PARKED;
     ngx_http_llm_capture_queue_add(&d->parked, u);
+    d->parked_new = 1;
 }
 
 
 void
 ngx_http_llm_capture_answer_retry(ngx_http_llm_capture_drain_t *d)
 {
+    uint32_t                        i;
     ngx_http_llm_capture_wait_t     wait;
     ngx_http_llm_capture_queue_t    q;
     ngx_http_llm_capture_upload_t  *u, *next;
 
-    if (d->parked.n == 0 || d->finished == 0) {
+    if (d->parked.n == 0 || !(d->parked_new || d->finished)) {
         return;
     }
 
     q = d->parked;
     memset(&d->parked, 0, sizeof(d->parked));
+    d->parked_new = 0;
 
-    for (u = q.first; u; u = next) {
+    /* a request is put in before its outcome: by now it can be read */
+
+    for (i = 0; i < d->zone.nrings; i++) {
+        ngx_http_llm_capture_assemble(d, i);
+    }
+
+    for (u = q.n ? q.first : NULL; u; u = next) {
         next = u->next;
 
         if (ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {

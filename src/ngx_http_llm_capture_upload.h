@@ -147,6 +147,7 @@ struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_upload_t       *pairs[NGX_HTTP_LLM_CAPTURE_HASH];
     ngx_http_llm_capture_waits_t        *waits;
     ngx_http_llm_capture_queue_t         parked;
+    unsigned                             parked_new;  /* not looked after */
     ngx_http_llm_capture_dest_t         *dests[NGX_HTTP_LLM_CAPTURE_HASH];
     ngx_http_llm_capture_dest_t         *busy;
     ngx_http_llm_capture_dest_t          bad[NGX_HTTP_LLM_CAPTURE_ROWS];
@@ -232,7 +233,7 @@ ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_pair(
 
 /* ngx_http_llm_capture_answer.c */
 
-/* an outcome is complete: ready, refused, or parked until its request is */
+/* an outcome is complete: ready, refused, or parked: its request is not */
 void ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
 /* looks again after those that are parked */

@@ -9,7 +9,7 @@
  * does as well.
  */
 
-#include "crash_util.h"
+#include "crash_points.h"
 #include "ngx_http_llm_capture_point.h"
 
 
@@ -156,144 +156,10 @@ do_step(unsigned step)
 }
 
 
-/* a life of the helper: to the end of the script, or to its own */
-
 static void
-live(void)
+all_once(void)
 {
-    unsigned   idle;
-    uint64_t   due;
-    drain_t   *d;
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(60);
-
-    fault.lines_only = 1;
-
-    if (mode == 1) {
-        fault.write_chunk = 3000;
-    }
-
-    if (mode == 2) {
-        fault.write_errno = ENOSPC;
-        fault.write_bytes = 5000;
-    }
-
-    sh->points = 0;
-    d = helper();
-
-    if (d == NULL) {
-        _exit(4);
-    }
-
-    sh->attached = sh->points;
-
-    for (idle = 0; idle < 20; /* void */) {
-
-        broken.name = sh->step >= 8 && sh->step < 10 ? "b.jsonl" : NULL;
-        broken.write_errno = ENOSPC;
-
-        ngx_http_llm_capture_drain_owners(d);
-
-        if (ngx_http_llm_capture_drain_pass(d, sh->now)) {
-            idle = 0;
-            continue;
-        }
-
-        if (sh->step < STEPS && do_step(sh->step)) {
-            sh->step++;
-            idle = 0;
-            continue;
-        }
-
-        due = ngx_http_llm_capture_drain_due(d);
-
-        if (due == 0 && sh->step == STEPS) {
-            break;
-        }
-
-        if (mode == 2) {
-            fault.write_bytes = -1;
-        }
-
-        sh->now = due > sh->now && due < sh->now + 5000 ? due : sh->now + 50;
-        idle++;
-    }
-
-    _exit(sh->step == STEPS && pending() == 0 ? 0 : 5);
-}
-
-
-static int
-run(unsigned at)
-{
-    int    status;
-    pid_t  pid;
-
-    die_at = at;
-    fflush(NULL);
-
-    pid = fork();
-    assert_true(pid != -1);
-
-    if (pid == 0) {
-        live();
-    }
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
-}
-
-
-/*
- * Dies at the k-th point, of all there are; in mode 0 a successor dies as well,
- * at every point until it is attached.
- */
-
-static void
-every_point(int m)
-{
-    int       rc;
-    unsigned  k, j, attached;
-
-    mode = m;
-
-    for (k = 1; ; k++) {
-
-        attached = 0;
-
-        for (j = 0; j <= attached; j++) {
-            fresh();
-
-            rc = run(k);
-
-            if (rc == 0) {
-                check_all(1, 0);
-                assert_true(k > 100);
-                print_message("# died at %u points\n", k - 1);
-                return;
-            }
-
-            assert_int_equal(rc, 9);
-
-            if (j) {
-                rc = run(j);
-                assert_true(rc == 9 || rc == 0);
-            }
-
-            if (j == 0 || rc == 9) {
-                rc = run(0);
-                attached = j || m ? attached : sh->attached;
-            }
-
-            if (rc != 0) {
-                fail_msg("died at %u, at %u: then %d", k, j, rc);
-            }
-
-            check_all(1, 0);
-        }
-    }
+    check_all(1, 0);
 }
 
 
@@ -301,7 +167,7 @@ static void
 points(void **state)
 {
     (void) state;
-    every_point(0);
+    every_point(0, do_step, STEPS, all_once);
 }
 
 
@@ -309,7 +175,7 @@ static void
 points_in_pieces(void **state)
 {
     (void) state;
-    every_point(1);
+    every_point(1, do_step, STEPS, all_once);
 }
 
 
@@ -317,7 +183,7 @@ static void
 points_full_disk(void **state)
 {
     (void) state;
-    every_point(2);
+    every_point(2, do_step, STEPS, all_once);
 }
 
 

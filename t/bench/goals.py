@@ -52,6 +52,12 @@ def extra(r):
                                 if row['within_us'] else ''), n <= row['allowed_us'] and not r['why'])
 
 
+def stream(r):
+    n = median(r['outcome']['ratio'])
+    yield (f"worker, outcome of a stream of {r['events']} events, against off",
+           '<= 1.10', f'{n:.3f}', n <= 1.1 and not r['why'])
+
+
 def latency(r):
     for row in r['rows']:
         on = row['variants']['on']
@@ -124,7 +130,7 @@ def growth(r):
 
 
 PARTS = {'cost': cost, 'instructions': instructions, 'extra': extra,
-         'latency': latency, 'helper': helper, 'parse': parse, 'lag': lag,
+         'stream': stream, 'latency': latency, 'helper': helper, 'parse': parse, 'lag': lag,
          'memory': memory, 'growth': growth}
 
 

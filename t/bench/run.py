@@ -25,6 +25,7 @@ PARTS = {
     'lag': 'from arrival to the line in the file',
     'memory': 'resident memory over a stall, idle wake-ups',
     'extra': "the worker's extra time against a bare memcpy",
+    'stream': 'a streaming answer and its outcome',
     'helper': 'the drain alone against a plain writev',
     'parse': 'the strict scan against parsers of JSON',
     'hot': 'where the time goes, by perf',

@@ -115,6 +115,14 @@ def extra(r):
          f"{x['window'] / 2 ** 20:.0f}") for x in r['rows']])
 
 
+def stream(r):
+    return table(('variant', 'worker, us an answer', 'against off'), [
+        ('off', span(r['off_us'], 0), '-'),
+        ('request recorded', span(r['on']['us'], 0), span(r['on']['ratio'])),
+        ('request and outcome', span(r['outcome']['us'], 0),
+         span(r['outcome']['ratio']))])
+
+
 def latency(r):
     rows = []
     for x in r['rows']:
@@ -205,7 +213,8 @@ def growth(r):
 # name in the template: the part, and what makes the text of it
 TABLES = {'cost': ('cost', cost), 'absolute': ('cost', absolute),
           'instructions': ('instructions', instructions),
-          'extra': ('extra', extra), 'latency': ('latency', latency),
+          'extra': ('extra', extra), 'stream': ('stream', stream),
+          'latency': ('latency', latency),
           'lag': ('lag', lag), 'memory': ('memory', memory),
           'idle': ('memory', idle), 'helper': ('helper', helper),
           'parse': ('parse', parse), 'growth': ('growth', growth),

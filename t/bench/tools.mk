@@ -12,7 +12,7 @@ GO    ?= go
 
 PYTHON ?= /usr/bin/python3
 
-all: $(B)/load $(B)/slow.so $(B)/memcpy $(B)/drain $(B)/scan
+all: $(B)/load $(B)/slow.so $(B)/memcpy $(B)/drain $(B)/scan $(B)/stream
 
 .PHONY: all goreplay
 .DELETE_ON_ERROR:
@@ -33,6 +33,9 @@ PURE_OBJS := $(SRCS:src/%.c=$(B)/%.o)
 
 $(B)/load: $(B)/load.o $(B)/wire.o
 	@$(CC) -o $@ $^
+
+$(B)/stream: $(B)/stream.o
+	@$(CC) -o $@ $^ -lpthread
 
 $(B)/memcpy: $(B)/memcpy.o
 	@$(CC) -o $@ $^ -lpthread

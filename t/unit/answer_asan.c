@@ -9,7 +9,6 @@
  */
 
 #include "drain_util.h"
-#include "ngx_http_llm_capture_reply.h"
 
 
 #define ALIVE  1000
@@ -47,30 +46,7 @@ ask(worker_t *w, uint64_t uid, uint32_t pid, const char *body, unsigned flags)
 static void
 answer(worker_t *w, uint64_t uid, unsigned flags)
 {
-    record_t                      rec;
-    struct iovec                  iov;
-    ngx_http_llm_capture_reply_t  reply;
-
-    memset(&reply, 0, sizeof(reply));
-    reply.status = 200;
-    reply.flags = flags;
-    reply.first_byte = reply.first_content = -1;
-    reply.first_reasoning = reply.last_byte = -1;
-
-    memset(&rec, 0, sizeof(rec));
-    rec.id = uid | NGX_HTTP_LLM_CAPTURE_ID_OUTCOME;
-    rec.path = beside;
-    rec.begin.uid = uid;
-    rec.begin.hash = ngx_http_llm_capture_zone_hash("moon", 4, MOON);
-    rec.begin.path_len = (uint16_t) strlen(beside);
-    rec.begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
-
-    iov.iov_base = &reply;
-    iov.iov_len = sizeof(reply);
-
-    assert_int_equal(ngx_http_llm_capture_record_put(&w->ring, &rec, &iov, 1,
-                                                     END), 0);
-    ngx_http_llm_capture_ring_publish(&w->ring);
+    assert_int_equal(worker_answer(w, beside, uid, flags), 0);
 }
 
 
@@ -109,7 +85,7 @@ in_turn(void **state)
                       "{\"timestamp\":24,\"id\":\"000000000000001a\","
                       "\"payload\":{\"a\":1}}\n");
     assert_file(beside, "{\"id\":\"000000000000001a\",\"timestamp\":24,"
-                        "\"status\":200,\"bytes\":0}\n");
+                        "\"status\":200,\"bytes\":26}\n");
     assert_counted(outcomes, 1);
     assert_int_equal(to_come(), 1);
 }

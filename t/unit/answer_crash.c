@@ -10,7 +10,6 @@
 
 #include "crash_points.h"
 #include "ngx_http_llm_capture_point.h"
-#include "ngx_http_llm_capture_reply.h"
 
 
 #define STEPS  8
@@ -43,36 +42,13 @@ ask(unsigned w, uint64_t uid, uint32_t pid, size_t len)
 static void
 answer(unsigned w, uint64_t uid, unsigned flags)
 {
-    char                          name[200];
-    record_t                      rec;
-    struct iovec                  iov;
-    ngx_http_llm_capture_reply_t  reply;
+    char  name[200];
 
     snprintf(name, sizeof(name), "%s/a.outcomes", dir);
 
-    memset(&reply, 0, sizeof(reply));
-    reply.status = 200;
-    reply.bytes = uid;
-    reply.flags = flags;
-
-    memset(&rec, 0, sizeof(rec));
-    rec.id = uid | NGX_HTTP_LLM_CAPTURE_ID_OUTCOME;
-    rec.path = name;
-    rec.begin.uid = uid;
-    rec.begin.hash = ngx_http_llm_capture_zone_hash("moon", 4, MOON);
-    rec.begin.path_len = (uint16_t) strlen(name);
-    rec.begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
-
-    iov.iov_base = &reply;
-    iov.iov_len = sizeof(reply);
-
-    if (ngx_http_llm_capture_record_put(&sh->w[w].ring, &rec, &iov, 1, END)
-        != 0)
-    {
+    if (worker_answer(&sh->w[w], name, uid, flags) != 0) {
         _exit(3);
     }
-
-    ngx_http_llm_capture_ring_publish(&sh->w[w].ring);
 }
 
 

@@ -19,6 +19,7 @@
 
 #include "ngx_http_llm_capture_drain.h"
 #include "ngx_http_llm_capture_record.h"
+#include "ngx_http_llm_capture_reply.h"
 
 
 #define C(name)  NGX_HTTP_LLM_CAPTURE_C_##name
@@ -382,6 +383,43 @@ static inline int
 worker_text(worker_t *w, const char *name, uint64_t mono, const char *body)
 {
     return worker_send(w, name, MOON, mono, body, strlen(body));
+}
+
+
+/* the outcome of the request that asked under uid; its bytes are uid too */
+
+static inline int
+worker_answer(worker_t *w, const char *name, uint64_t uid, unsigned flags)
+{
+    record_t                      rec;
+    struct iovec                  iov;
+    ngx_http_llm_capture_reply_t  reply;
+
+    memset(&reply, 0, sizeof(reply));
+    reply.status = 200;
+    reply.bytes = uid;
+    reply.flags = flags;
+    reply.first_byte = reply.first_content = -1;
+    reply.first_reasoning = reply.last_byte = -1;
+
+    memset(&rec, 0, sizeof(rec));
+    rec.id = uid | NGX_HTTP_LLM_CAPTURE_ID_OUTCOME;
+    rec.path = name;
+    rec.begin.uid = uid;
+    rec.begin.hash = ngx_http_llm_capture_zone_hash("moon", 4, MOON);
+    rec.begin.path_len = (uint16_t) strlen(name);
+    rec.begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
+
+    iov.iov_base = &reply;
+    iov.iov_len = sizeof(reply);
+
+    if (ngx_http_llm_capture_record_put(&w->ring, &rec, &iov, 1, END) != 0) {
+        return -1;
+    }
+
+    ngx_http_llm_capture_ring_publish(&w->ring);
+
+    return 0;
 }
 
 

@@ -9,90 +9,13 @@ import gzip
 import json
 import os
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 'lib'))
-from life import KILLED, Lives                          # noqa: E402
+from life import KILLED                                 # noqa: E402
 from llmcapture import *                                # noqa: E402,F403
-
-CHAT = '/v1/chat/completions'
-ON = 'llm_capture on; llm_capture_outcome on;'
-EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
-THINKS = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
-LAST = (b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],'
-        b'"usage":{"prompt_tokens":7,"completion_tokens":9}}\n\n'
-        b'data: [DONE]\n\n')
-
-
-def body(n=0, **more):
-    return json.dumps({'model': 'm', 'n': n, **more, 'messages': [
-        {'role': 'user', 'content': 'Hi'}]}).encode()
-
-
-class Stream:
-    """An action: pieces of a stream, each when it is asked for."""
-
-    def __init__(self, *pieces, cut=False, kind='text/event-stream',
-                 headers=()):
-        self.pieces, self.cut = pieces, cut
-        self.kind, self.headers = kind, headers
-        self.gate = threading.Semaphore(0)
-
-    def __call__(self, handler, seen):
-        handler.read_body(seen)
-        handler.send_response(200)
-        handler.send_header('Content-Type', self.kind)
-        handler.send_header('Transfer-Encoding', 'chunked')
-        for name, value in self.headers:
-            handler.send_header(name, value)
-        handler.end_headers()
-        for piece in self.pieces:
-            self.gate.acquire(timeout=60)
-            handler.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece))
-        self.gate.acquire(timeout=60)
-        if self.cut:
-            handler.drop()
-        else:
-            handler.wfile.write(b'0\r\n\r\n')
-
-    def go(self, n=1):
-        self.gate.release(n)
-
-
-class Outcomes(Lives):
-    def __init__(self, up, location=ON, **kw):
-        super().__init__(up, location=location, **kw)
-
-    def rows(self, end='outcomes'):
-        try:
-            with open(f'{self.dir}/capture/requests.chat.{end}') as f:
-                return [json.loads(line) for line in f]
-        except FileNotFoundError:
-            return []
-
-    def wait_rows(self, n):
-        return wait_for(lambda: len(self.rows()) >= n and self.rows(),
-                        f'{n} outcomes')
-
-    def answers(self):
-        """The sum of the last line in the log; checks it."""
-        found = [m for m in self.LINE.finditer(self.log())][-1]
-        terms = dict((k, int(v)) for k, v in (
-            t.rsplit(' ', 1) for t in found['outcomes'].split(' + ')))
-        is_(sum(terms.values()), int(found['answers']), 'the sum of answers')
-        return {k: v for k, v in terms.items() if v}
-
-    def begin(self, data):
-        c = Connection(self.port)
-        c.head(CHAT, len(data))
-        c.send(data)
-        return c
-
-
-def payload(ng):
-    return ng.rows('jsonl')
+from outcomes import *                                  # noqa: E402,F403
 
 
 with case('plain answers and streams'), mock.Upstream() as up, \
@@ -105,7 +28,7 @@ with case('plain answers and streams'), mock.Upstream() as up, \
     is_(request(ng.port, CHAT, b'{"not": json}').status, 200,
         'one that is not recorded')
     rows = ng.wait_rows(4)
-    records = payload(ng)
+    records = ng.requests()
     is_([r['id'] for r in rows], [r['id'] for r in records], 'ids of both')
     is_(len({r['id'] for r in rows}), 4, 'each its own')
     is_([r['timestamp'] for r in rows], [r['timestamp'] for r in records],
@@ -229,7 +152,7 @@ with case('the helper killed'), mock.Upstream() as up, \
         Outcomes(up, allow=KILLED) as ng:
     s = up.actions[CHAT] = Stream(EVENT % 1, LAST)
     held = [ng.begin(body(n)) for n in range(20)]
-    wait_for(lambda: len(payload(ng)) == 20, 'the requests')
+    wait_for(lambda: len(ng.requests()) == 20, 'the requests')
     for n in range(3):
         pid = ng.helper()
         ng.signal('KILL', pid)
@@ -239,7 +162,7 @@ with case('the helper killed'), mock.Upstream() as up, \
         is_(c.response().complete, True, 'answered')
         c.close()
     rows = ng.wait_rows(20)
-    is_(sorted(r['id'] for r in rows), sorted(r['id'] for r in payload(ng)),
+    is_(sorted(r['id'] for r in rows), sorted(r['id'] for r in ng.requests()),
         'each outcome once')
     ng.quit()
     is_(ng.answers(), {'outcomes': 20}, 'the sum')
@@ -249,7 +172,7 @@ with case('workers killed'), mock.Upstream() as up, \
         Outcomes(up, workers=2, allow=KILLED) as ng:
     s = up.actions[CHAT] = Stream(LAST)
     held = [ng.begin(body(n)) for n in range(10)]
-    wait_for(lambda: len(payload(ng)) == 10, 'the requests')
+    wait_for(lambda: len(ng.requests()) == 10, 'the requests')
     for pid in ng.workers():
         ng.signal('KILL', pid)
     for c in held:
@@ -273,10 +196,10 @@ with case('reloads under a long answer'), mock.Upstream() as up, \
     for n in range(3):
         ng.reload(http=ng.words['HTTP']
                   + ('llm_capture_max_queue_bytes 300m;' if n == 1 else ''))
-    is_(len(payload(ng)), 1, 'the request')
+    is_(len(ng.requests()), 1, 'the request')
     s.go(2)
     is_(c.response().complete, True, 'answered by the old worker')
-    is_(ng.wait_rows(1)[0]['id'], payload(ng)[0]['id'], 'the outcome')
+    is_(ng.wait_rows(1)[0]['id'], ng.requests()[0]['id'], 'the outcome')
     c.close()
 
 
@@ -285,11 +208,11 @@ with case('a file that fails'), mock.Upstream() as up, \
     name = ng.dir + '/capture/requests.chat.outcomes'
     os.makedirs(name)
     is_(request(ng.port, CHAT, body(1)).status, 200, 'served')
-    wait_for(lambda: len(payload(ng)) == 1, 'the request')
+    wait_for(lambda: len(ng.requests()) == 1, 'the request')
     wait_for(lambda: 'requests.chat.outcomes' in ng.log(), 'the error')
     os.rmdir(name)
     is_(request(ng.port, CHAT, body(2)).status, 200, 'served')
-    is_(ng.wait_rows(1)[0]['id'], payload(ng)[1]['id'], 'the next one')
+    is_(ng.wait_rows(1)[0]['id'], ng.requests()[1]['id'], 'the next one')
     ng.quit()
     is_(ng.answers(), {'outcomes': 1, 'outcome_failed': 1}, 'the sum')
 

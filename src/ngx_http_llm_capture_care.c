@@ -75,6 +75,9 @@ ngx_http_llm_capture_care_init(ngx_http_llm_capture_care_t *care,
             || ngx_http_llm_capture_drainer_due(&k->mcf))
         {
             ngx_http_llm_capture_care_add(care, &k->mcf, k);
+
+        } else {
+            (void) munmap(k->addr, k->size);
         }
     }
 }

@@ -113,6 +113,20 @@ ngx_http_llm_capture_events_cut(ngx_http_llm_capture_events_t *e, char *p,
 }
 
 
+/* line feeds alone: each of its lines is empty */
+
+static int
+ngx_http_llm_capture_events_blank(const char *data, size_t len)
+{
+    while (len && *data == '\n') {
+        data++;
+        len--;
+    }
+
+    return len == 0;
+}
+
+
 int
 ngx_http_llm_capture_events_next(ngx_http_llm_capture_events_t *e,
     char **data, size_t *len)
@@ -129,12 +143,13 @@ ngx_http_llm_capture_events_next(ngx_http_llm_capture_events_t *e,
 
         if (n == 0 && ended) {
 
-            if (*len) {
+            if (!ngx_http_llm_capture_events_blank(*data, *len)) {
                 e->ended = 1;
                 return 1;
             }
 
             *data = NULL;
+            *len = 0;
             continue;
         }
 
@@ -143,5 +158,5 @@ ngx_http_llm_capture_events_next(ngx_http_llm_capture_events_t *e,
 
     e->ended = 0;
 
-    return *len != 0;
+    return !ngx_http_llm_capture_events_blank(*data, *len);
 }

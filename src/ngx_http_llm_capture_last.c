@@ -65,6 +65,7 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
     n = ngx_http_llm_capture_left(cycle, &left);
 
     if (n == 0) {
+        ngx_free(left);
         return;
     }
 
@@ -79,6 +80,7 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
     if (pid == -1) {
         ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno,
                       "llm capture: fork() failed, queued requests are lost");
+        ngx_free(left);
         return;
     }
 
@@ -88,6 +90,8 @@ ngx_http_llm_capture_exit_master(ngx_cycle_t *cycle)
         ngx_http_llm_capture_last_child(cycle, left, n);
         exit(0);
     }
+
+    ngx_free(left);
 
     ngx_http_llm_capture_wait_child(pid, limit, cycle->log);
 }

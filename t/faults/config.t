@@ -97,6 +97,7 @@ def resize(s, http, size):
 def back(s):
     """A reload more: the master then forgets what it kept of old zones."""
     s.wait_drained()
+    wait_for(lambda: s.children(WORKER) == s.workers(), 'old workers to leave')
     reload(s)
     s.load.more(20)
 

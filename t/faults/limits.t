@@ -145,7 +145,7 @@ def few_descriptors(s):
      load=dict(headers=lambda n: {'X-File': f'f{n}'}, pause=0.02))
 def few_descriptors_resized(s):
     http = s.words['HTTP']
-    held = s.hold()
+    held, old = s.hold(), s.workers()
     for more in ('llm_capture_max_queue_bytes 300m;', ''):
         s.load.more(100)
         pid = s.helper()
@@ -155,6 +155,8 @@ def few_descriptors_resized(s):
     s.let_go(held)
     s.load.stop()
     s.wait_drained()
+    for worker in old:
+        wait_gone(worker)
     s.reload()
 
 

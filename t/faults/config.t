@@ -359,7 +359,7 @@ def reload_everything(s):
     diag('LLM_CAPTURE_SEED', seed)
     random = Random(seed)
     http, held, s.old = s.words['HTTP'], [], 0
-    for _ in range(200 if LONG else 20):
+    for _ in range(200 if LONG else 10):
         change(s, random, http)
         if random.random() < 0.5:
             for pid in s.helpers():

@@ -135,9 +135,11 @@ with case('a thousand streams at once'), Outcomes(
     is_(len({r['id'] for r in rows}), 3 * STREAMS, 'each has its outcome')
     is_({r['completion_tokens'] for r in rows}, {9}, 'all of it')
     (worker, helper), last = waves[1][1], waves[2][1]
-    ok(last[0] < worker + SLACK, 'the worker is no larger than before',
-       f'{worker} and {last[0]} KiB')
-    ok(last[1] < helper + SLACK, 'nor is the helper',
-       f'{helper} and {last[1]} KiB')
+    # a sanitizer keeps what was freed
+    if not os.environ.get('LLM_CAPTURE_SANITIZED'):
+        ok(last[0] < worker + SLACK, 'the worker is no larger than before',
+           f'{worker} and {last[0]} KiB')
+        ok(last[1] < helper + SLACK, 'nor is the helper',
+           f'{helper} and {last[1]} KiB')
     ng.quit()
     is_(ng.answers(), {'outcomes': 3 * STREAMS}, 'the sum')

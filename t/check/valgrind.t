@@ -28,6 +28,7 @@ NOT_HERE = {
     'ring_fork': 'a race of two processors: valgrind has threads in turns',
     'crash_storm': 'kills its children at any moment, by their speed',
     'crash': 'thousands of children, over what drain and writer test too',
+    'answer_crash': 'the same, of outcomes: answer_asan tests them too',
     'writer_points': 'the same',
     'ring_model': 'millions of steps, in one mapping: memcheck sees no bounds'
 }

@@ -173,6 +173,8 @@ with case('workers killed'), mock.Upstream() as up, \
     s = up.actions[CHAT] = Stream(LAST)
     held = [ng.begin(body(n)) for n in range(10)]
     wait_for(lambda: len(ng.requests()) == 10, 'the requests')
+    # one that comes late would take the place of the one below
+    wait_for(lambda: len(s.begun) == 10, 'them upstream')
     for pid in ng.workers():
         ng.signal('KILL', pid)
     for c in held:

@@ -31,9 +31,11 @@ class Stream:
         self.pieces, self.cut = pieces, cut
         self.kind, self.headers = kind, headers
         self.gate = threading.Semaphore(0)
+        self.begun = []                 # requests
 
     def __call__(self, handler, seen):
         handler.read_body(seen)
+        self.begun.append(seen)
         handler.send_response(200)
         handler.send_header('Content-Type', self.kind)
         handler.send_header('Transfer-Encoding', 'chunked')

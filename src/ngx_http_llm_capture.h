@@ -221,6 +221,9 @@ ngx_int_t ngx_http_llm_capture_match(ngx_http_llm_capture_loc_conf_t *lcf,
 
 ngx_int_t ngx_http_llm_capture_filter_init(ngx_conf_t *cf);
 
+/* is it another Content-Encoding than none and "identity"? */
+ngx_uint_t ngx_http_llm_capture_coded(ngx_str_t *value);
+
 /* the request's ctx, over internal redirects too; NULL: not decided */
 ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_get_ctx(
     ngx_http_request_t *r);

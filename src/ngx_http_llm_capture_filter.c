@@ -283,18 +283,25 @@ ngx_http_llm_capture_encoded(ngx_http_request_t *r)
         }
 
         if (h[i].key.len == sizeof("Content-Encoding") - 1
-            && h[i].value.len != 0
             && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding",
                                sizeof("Content-Encoding") - 1)
                == 0
-            && (h[i].value.len != sizeof("identity") - 1
-                || ngx_strncasecmp(h[i].value.data, (u_char *) "identity",
-                                   sizeof("identity") - 1)
-                   != 0))
+            && ngx_http_llm_capture_coded(&h[i].value))
         {
             return 1;
         }
     }
+}
+
+
+ngx_uint_t
+ngx_http_llm_capture_coded(ngx_str_t *value)
+{
+    return value->len != 0
+           && (value->len != sizeof("identity") - 1
+               || ngx_strncasecmp(value->data, (u_char *) "identity",
+                                  sizeof("identity") - 1)
+                  != 0);
 }
 
 

@@ -159,6 +159,24 @@ ngx_http_llm_capture_row_reasons(ngx_http_llm_capture_row_out_t *out,
 }
 
 
+/* the session, if there is one, and the end */
+
+static size_t
+ngx_http_llm_capture_row_end(ngx_http_llm_capture_row_out_t *out,
+    const ngx_http_llm_capture_fields_t *row)
+{
+    if (row->session) {
+        put(out, ",\"session_id\":");
+        ngx_http_llm_capture_row_string(out, row->session,
+                                        strlen(row->session));
+    }
+
+    put(out, "}\n");
+
+    return out->n;
+}
+
+
 size_t
 ngx_http_llm_capture_row_outcome(char *p, size_t size,
     const ngx_http_llm_capture_fields_t *row)
@@ -211,15 +229,7 @@ ngx_http_llm_capture_row_outcome(char *p, size_t size,
 #undef number
 #undef flag
 
-    if (row->session) {
-        put(&out, ",\"session_id\":");
-        ngx_http_llm_capture_row_string(&out, row->session,
-                                        strlen(row->session));
-    }
-
-    put(&out, "}\n");
-
-    return out.n;
+    return ngx_http_llm_capture_row_end(&out, row);
 }
 
 
@@ -270,15 +280,7 @@ ngx_http_llm_capture_row_mooncake(char *p, size_t size,
         ngx_http_llm_capture_row_hashes(&out, row);
     }
 
-    if (row->session) {
-        put(&out, ",\"session_id\":");
-        ngx_http_llm_capture_row_string(&out, row->session,
-                                        strlen(row->session));
-    }
-
-    put(&out, "}\n");
-
-    return out.n;
+    return ngx_http_llm_capture_row_end(&out, row);
 }
 
 

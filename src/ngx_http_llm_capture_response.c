@@ -134,12 +134,7 @@ ngx_http_llm_capture_see_header(ngx_http_request_t *r,
 
     encoding = r->headers_out.content_encoding;
 
-    if (encoding && encoding->value.len
-        && (encoding->value.len != sizeof("identity") - 1
-            || ngx_strncasecmp(encoding->value.data, (u_char *) "identity",
-                               sizeof("identity") - 1)
-               != 0))
-    {
+    if (encoding && ngx_http_llm_capture_coded(&encoding->value)) {
         reply->flags = NGX_HTTP_LLM_CAPTURE_REPLY_ENCODED;
 
     } else if (ngx_http_llm_capture_type(r, "text/event-stream",
@@ -242,6 +237,13 @@ ngx_http_llm_capture_see_file(ngx_http_llm_capture_ctx_t *ctx, ngx_buf_t *b)
     ngx_http_llm_capture_reply_t  *reply;
 
     reply = &ctx->seen->reply;
+
+    if (!(reply->flags & (NGX_HTTP_LLM_CAPTURE_REPLY_STREAM
+                          |NGX_HTTP_LLM_CAPTURE_REPLY_JSON)))
+    {
+        reply->bytes += b->file_last - b->file_pos;
+        return;
+    }
 
     for (at = b->file_pos; at < b->file_last; at += n) {
         n = (size_t) ngx_min(b->file_last - at,

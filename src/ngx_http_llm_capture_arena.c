@@ -51,7 +51,7 @@ ngx_http_llm_capture_arena_add(ngx_http_llm_capture_drain_t *d,
 {
     uint32_t                        block;
     ngx_http_llm_capture_spill_t   *s = d->spill;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     block = s->nwarm ? s->warm[--s->nwarm] : s->cold[--s->ncold];
 
@@ -80,7 +80,7 @@ ngx_http_llm_capture_arena_append(ngx_http_llm_capture_drain_t *d,
     uint32_t chain, uint64_t used, const uint8_t *p, size_t n)
 {
     size_t                          at, part;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     c = &d->spill->chains[chain];
 
@@ -139,7 +139,7 @@ ngx_http_llm_capture_arena_walk(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
     ngx_http_llm_capture_walk_t     w;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     c = &d->spill->chains[u->chain];
 

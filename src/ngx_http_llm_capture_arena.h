@@ -25,7 +25,7 @@ typedef struct {
     uint32_t                           last;
     uint32_t                           n;         /* blocks; 0: a free chain */
     uint32_t                           extra;
-} ngx_http_llm_capture_blocks_t;
+} ngx_http_llm_capture_extent_t;
 
 
 /* a way along the body in a chain */
@@ -39,7 +39,7 @@ typedef struct {
 
 
 struct ngx_http_llm_capture_spill_s {
-    ngx_http_llm_capture_blocks_t      chains[NGX_HTTP_LLM_CAPTURE_CHAINS];
+    ngx_http_llm_capture_extent_t      chains[NGX_HTTP_LLM_CAPTURE_CHAINS];
     uint32_t                           look;      /* for a free chain */
 
     uint32_t                           warm[NGX_HTTP_LLM_CAPTURE_WARM];

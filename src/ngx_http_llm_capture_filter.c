@@ -227,7 +227,8 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
 
     } else if (!ngx_http_llm_capture_room(
                    ngx_http_llm_capture_record_size(len > 0 ? len : 0,
-                       ctx->record.begin.path_len,
+                       ctx->record.begin.path_len
+                       + ctx->record.begin.session_len,
                        len > 0 ? len / NGX_HTTP_LLM_CAPTURE_CALL : 0)))
     {
         why = NGX_HTTP_LLM_CAPTURE_C_queue_full;

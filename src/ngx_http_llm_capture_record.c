@@ -120,7 +120,7 @@ static size_t
 ngx_http_llm_capture_record_extra(ngx_http_llm_capture_record_t *rec)
 {
     return rec->begun ? 0 : sizeof(ngx_http_llm_capture_begin_t)
-                            + rec->begin.path_len;
+                            + rec->begin.path_len + rec->begin.session_len;
 }
 
 
@@ -196,9 +196,15 @@ ngx_http_llm_capture_record_put(ngx_http_llm_capture_ring_t *p,
 
         if (extra) {
             memcpy(dst, &rec->begin, sizeof(ngx_http_llm_capture_begin_t));
-            memcpy(dst + sizeof(ngx_http_llm_capture_begin_t), rec->path,
-                   rec->begin.path_len);
-            dst += extra;
+            dst += sizeof(ngx_http_llm_capture_begin_t);
+
+            memcpy(dst, rec->path, rec->begin.path_len);
+            dst += rec->begin.path_len;
+
+            if (rec->begin.session_len) {
+                memcpy(dst, rec->session, rec->begin.session_len);
+                dst += rec->begin.session_len;
+            }
         }
 
         ngx_http_llm_capture_record_copy(&src, dst, len);
@@ -241,9 +247,9 @@ ngx_http_llm_capture_record_abort(ngx_http_llm_capture_ring_t *p,
 
 
 size_t
-ngx_http_llm_capture_record_size(size_t len, size_t path_len, size_t calls)
+ngx_http_llm_capture_record_size(size_t len, size_t names, size_t calls)
 {
-    return len + path_len + sizeof(ngx_http_llm_capture_begin_t)
+    return len + names + sizeof(ngx_http_llm_capture_begin_t)
            + (calls + 2) * 2 * NGX_HTTP_LLM_CAPTURE_UNIT;
 }
 
@@ -268,6 +274,7 @@ ngx_http_llm_capture_record_parse(const uint8_t *at,
 
         if (begin->path_len == 0
             || begin->path_len >= NGX_HTTP_LLM_CAPTURE_PATH
+            || begin->session_len > NGX_HTTP_LLM_CAPTURE_SPEC
             || begin->format > NGX_HTTP_LLM_CAPTURE_OUTCOMES
             || (begin->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES)
                != (f->id >= NGX_HTTP_LLM_CAPTURE_ID_OUTCOME)
@@ -278,7 +285,7 @@ ngx_http_llm_capture_record_parse(const uint8_t *at,
 
         *path = (const char *) at + sizeof(ngx_http_llm_capture_frame_t)
                 + extra;
-        extra += begin->path_len;
+        extra += begin->path_len + begin->session_len;
     }
 
     *body = (uint32_t) (sizeof(ngx_http_llm_capture_frame_t) + extra);

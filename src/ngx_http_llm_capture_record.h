@@ -20,18 +20,32 @@
 #include "ngx_http_llm_capture_ring.h"
 
 
-/* what a BEGIN adds, followed by path_len bytes of the path, without NUL */
+/*
+ * What a BEGIN adds, followed by path_len bytes of the path and session_len
+ * bytes of what names the session, both without NUL
+ */
 
 typedef struct {
     uint64_t                      wall;       /* arrival, ms since 1970 */
     uint64_t                      mono;       /* arrival, CLOCK_MONOTONIC ms */
     uint64_t                      hash;       /* of the template */
     uint64_t                      uid;        /* of its answer; 0: not asked */
+    uint32_t                      pid;        /* of the worker */
     uint16_t                      path_len;
+    uint16_t                      session_len;
     uint8_t                       format;
     uint8_t                       endpoint;
-    uint32_t                      pid;        /* of the worker */
+    uint16_t                      flags;
+    uint32_t                      unused;
 } ngx_http_llm_capture_begin_t;
+
+/* a text-free row with the numbers of the blocks of its prompt */
+#define NGX_HTTP_LLM_CAPTURE_HASH_IDS    0x01
+/* a row with the text of the answer */
+#define NGX_HTTP_LLM_CAPTURE_OUTPUT      0x02
+
+/* bytes of session_len at most */
+#define NGX_HTTP_LLM_CAPTURE_SPEC        4096
 
 /*
  * Set in the id of a record that is an outcome: it is no request, and none of
@@ -47,6 +61,7 @@ typedef struct {
     uint64_t                      off;        /* bytes put so far */
     ngx_http_llm_capture_begin_t  begin;
     const char                   *path;
+    const char                   *session;    /* NULL if session_len is 0 */
     unsigned                      begun:1;    /* its BEGIN stands in the ring */
 } ngx_http_llm_capture_record_t;
 
@@ -67,15 +82,19 @@ int ngx_http_llm_capture_record_put(ngx_http_llm_capture_ring_t *p,
 void ngx_http_llm_capture_record_abort(ngx_http_llm_capture_ring_t *p,
     ngx_http_llm_capture_record_t *rec, ngx_http_llm_capture_counter_e why);
 
-/* bytes a body of len bytes takes in a ring if it comes in `calls` calls */
+/*
+ * Bytes a body of len bytes takes in a ring if it comes in `calls` calls; names:
+ * of path and session together
+ */
 
-size_t ngx_http_llm_capture_record_size(size_t len, size_t path_len,
+size_t ngx_http_llm_capture_record_size(size_t len, size_t names,
     size_t calls);
 
 /*
  * Takes a checked frame apart: `at` is where it stands, f the private copy of
  * its header.  Sets *body to where its bytes begin, from `at`; for a BEGIN
- * fills *begin (a copy) and *path (still in the ring: copy it).  Returns 0, or
+ * fills *begin (a copy) and *path (still in the ring: copy it, and the session
+ * behind it).  Returns 0, or
  * -1 if it is not what it says.
  */
 

@@ -124,11 +124,16 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     begin.wall = u->wall;
     begin.mono = u->mono;
     begin.hash = u->dest->hash;
+    begin.uid = u->uid;
+    begin.pid = u->pid;
     begin.path_len = (uint16_t) u->dest->path_len;
+    begin.session_len = u->spec_len;
     begin.format = (uint8_t) u->dest->format;
+    begin.flags = u->flags;
 
     if (ngx_http_llm_capture_spill_reserve(d, 0,
-                                 sizeof(begin) + begin.path_len + u->len)
+                                 sizeof(begin) + begin.path_len
+                                 + begin.session_len + u->len)
         == -1)
     {
         return -1;
@@ -148,6 +153,14 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
                                       (uint8_t *) u->dest->path,
                                       begin.path_len);
     used += begin.path_len;
+
+    if (begin.session_len) {
+        ngx_http_llm_capture_arena_append(d, chain, used,
+                           (const uint8_t *)
+                               ngx_http_llm_capture_upload_spec(d, u),
+                           begin.session_len);
+        used += begin.session_len;
+    }
 
     d->spill->chains[chain].extra = (uint32_t) used;
 
@@ -183,7 +196,7 @@ ngx_http_llm_capture_spill_more(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, const uint8_t *p, size_t n)
 {
     uint64_t                        used;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     c = &d->spill->chains[u->chain];
     used = c->extra + u->len;
@@ -223,7 +236,7 @@ ngx_http_llm_capture_spill_free(ngx_http_llm_capture_drain_t *d,
     uint32_t chain)
 {
     uint32_t                        block, next, i;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     atomic_store_explicit(
         &ngx_http_llm_capture_zone_chain(&d->zone, chain)->state,
@@ -264,6 +277,16 @@ ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
 }
 
 
+const uint8_t *
+ngx_http_llm_capture_spill_extra(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    return ngx_http_llm_capture_zone_block(&d->zone,
+                                        d->spill->chains[u->chain].first)
+           + sizeof(ngx_http_llm_capture_begin_t);
+}
+
+
 void
 ngx_http_llm_capture_spill_scan(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_scan_t *s)
@@ -289,7 +312,7 @@ ngx_http_llm_capture_spill_check(ngx_http_llm_capture_drain_t *d,
     uint32_t chain, ngx_http_llm_capture_chain_t *copy, uint8_t *used)
 {
     uint32_t                        block, need, i;
-    ngx_http_llm_capture_blocks_t  *c;
+    ngx_http_llm_capture_extent_t  *c;
 
     c = &d->spill->chains[chain];
 
@@ -301,6 +324,7 @@ ngx_http_llm_capture_spill_check(ngx_http_llm_capture_drain_t *d,
         || copy->extra <= sizeof(ngx_http_llm_capture_begin_t)
         || copy->extra >= sizeof(ngx_http_llm_capture_begin_t)
                           + NGX_HTTP_LLM_CAPTURE_PATH
+                          + NGX_HTTP_LLM_CAPTURE_SPEC
         || ngx_http_llm_capture_upload_find(d, copy->ring, copy->id))
     {
         return -1;
@@ -379,7 +403,9 @@ ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
                                             d->spill->chains[chain].first);
     memcpy(&begin, block, sizeof(begin));
 
-    if (sizeof(begin) + begin.path_len != copy.extra
+    if (sizeof(begin) + begin.path_len + begin.session_len != copy.extra
+        || begin.path_len == 0 || begin.path_len >= NGX_HTTP_LLM_CAPTURE_PATH
+        || begin.session_len > NGX_HTTP_LLM_CAPTURE_SPEC
         || begin.format > NGX_HTTP_LLM_CAPTURE_OUTCOMES)
     {
         ngx_http_llm_capture_spill_free(d, chain);

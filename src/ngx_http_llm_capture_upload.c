@@ -190,9 +190,12 @@ ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
     u->bucket = *bucket;
     *bucket = u;
 
+    u->pid = begin->pid;
+    u->flags = begin->flags;
+    u->spec_len = begin->session_len;
+
     if (begin->uid) {
         u->uid = begin->uid;
-        u->pid = begin->pid;
 
         bucket = &d->pairs[u->uid % NGX_HTTP_LLM_CAPTURE_HASH];
         u->pair = *bucket;
@@ -222,6 +225,30 @@ ngx_http_llm_capture_upload_close(ngx_http_llm_capture_drain_t *d,
             return;
         }
     }
+}
+
+
+const char *
+ngx_http_llm_capture_upload_spec(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    const uint8_t                 *p;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    if (u->spec_len == 0) {
+        return NULL;
+    }
+
+    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+        return (const char *) ngx_http_llm_capture_spill_extra(d, u)
+               + u->dest->path_len;
+    }
+
+    piece = u->first;
+    p = ngx_http_llm_capture_zone_data(&d->zone, u->ring) + piece->at
+        + piece->body - u->spec_len;
+
+    return (const char *) p;
 }
 
 

@@ -73,6 +73,8 @@ struct ngx_http_llm_capture_upload_s {
     /* of a request that asked for its answer, and of that answer; 0: none */
     uint64_t                        uid;
     uint32_t                        pid;
+    uint16_t                        flags;    /* of its BEGIN */
+    uint16_t                        spec_len; /* of what names its session */
     ngx_http_llm_capture_upload_t  *pair;     /* bucket of the uid */
     uint64_t                        ts;       /* of the line that was written */
     unsigned                        unanswered:1; /* its outcome was given up */
@@ -211,6 +213,9 @@ void ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
 /* an open or a ready one will not be written; counted by the next settle */
 void ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why);
+/* spec_len bytes of it, where they stand: copy them; NULL: there are none */
+const char *ngx_http_llm_capture_upload_spec(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
 /* a ready one, whose destination fails, is taken off its queue: failed */
 void ngx_http_llm_capture_upload_give_up(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
@@ -267,6 +272,9 @@ uint32_t ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
 void ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, struct iovec *iov);
+/* what was put in front of the body: as in a BEGIN, behind its struct */
+const uint8_t *ngx_http_llm_capture_spill_extra(
+    ngx_http_llm_capture_drain_t *d, ngx_http_llm_capture_upload_t *u);
 
 
 /* ngx_http_llm_capture_commit.c */

@@ -29,7 +29,7 @@
  * Part of the zone's name: a newer layout, or a word that means something else,
  * never meets older memory
  */
-#define NGX_HTTP_LLM_CAPTURE_LAYOUT     3
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     4
 
 #define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
 #define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64

@@ -149,7 +149,8 @@ test_hostile(void **state)
             assert_true(f.off == 0 && b.path_len > 0
                         && b.path_len < NGX_HTTP_LLM_CAPTURE_PATH
                         && b.format <= NGX_HTTP_LLM_CAPTURE_OUTCOMES
-                        && (const uint8_t *) p + b.path_len == at + body);
+                        && (const uint8_t *) p + b.path_len + b.session_len
+                            == at + body);
         }
     }
 
@@ -178,12 +179,12 @@ test_refused(void **state)
     ring_make(&t, 4096);
     ring_at(&t, 1, 0);
     make(&rec, 1, 33);
-    assert_int_equal(put(&t, &rec, 55, END), 0);
+    assert_int_equal(put(&t, &rec, 47, END), 0);
 
     memcpy(&f, t.data, sizeof(f));
     in = (ngx_http_llm_capture_begin_t *) (t.data + UNIT);
     assert_int_equal(parse(&f), 0);
-    assert_int_equal(body, 32 + 40 + 33);
+    assert_int_equal(body, 32 + 48 + 33);
     assert_int_equal(f.size, 160);
 
     c = f, c.size = 32;
@@ -212,6 +213,13 @@ test_refused(void **state)
     in->path_len = NGX_HTTP_LLM_CAPTURE_PATH - 1;
     assert_int_equal(parse(&c), 0);
     in->path_len = 33;
+    in->session_len = 1;
+    assert_int_equal(parse(&f), -1);
+    in->session_len = NGX_HTTP_LLM_CAPTURE_SPEC + 1;
+    assert_int_equal(parse(&c), -1);
+    in->session_len = NGX_HTTP_LLM_CAPTURE_SPEC;
+    assert_int_equal(parse(&c), 0);
+    in->session_len = 0;
     in->format = NGX_HTTP_LLM_CAPTURE_FORMATS;
     assert_int_equal(parse(&f), -1);
 

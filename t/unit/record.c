@@ -111,7 +111,8 @@ test_one_call(void **state)
 
         /* the part before the end must hold 64 bytes of the body */
 
-        if (U(65536) - off >= U(32 + 32 + 40 + 30000) + 1
+        if (U(65536) - off >= U(32 + sizeof(ngx_http_llm_capture_begin_t)
+                                + 40 + 30000) + 1
             || off > 2048 - 6)
         {
             assert_int_equal(n, 1);

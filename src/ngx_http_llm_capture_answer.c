@@ -85,7 +85,8 @@ ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
     const ngx_http_llm_capture_wait_t *wait,
     const ngx_http_llm_capture_reply_t *reply, const uint8_t *body, char *text)
 {
-    ngx_http_llm_capture_fields_t      row;
+    char                            session[NGX_HTTP_LLM_CAPTURE_SESSION];
+    ngx_http_llm_capture_fields_t   row;
     ngx_http_llm_capture_answer_t   answer;
     ngx_http_llm_capture_outcome_t  outcome;
 
@@ -125,6 +126,11 @@ ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
     row.upstream_failed = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_FAILED)
                           != 0;
     row.outcome = &outcome;
+
+    if (wait->session) {
+        ngx_http_llm_capture_siphash_hex(wait->session, session);
+        row.session = session;
+    }
 
     return ngx_http_llm_capture_row_outcome(text,
                                             NGX_HTTP_LLM_CAPTURE_ROW_OUTCOME,

@@ -212,6 +212,7 @@ ngx_http_llm_capture_lines(ngx_http_llm_capture_drain_t *d, unsigned n,
         line->mono = u->mono;
         line->ts = 0;
         line->uid = u->uid;
+        line->session = u->session;
         line->body = iov;
         line->nbody = (uint32_t) ngx_http_llm_capture_upload_niov(d, u);
 

@@ -39,6 +39,7 @@ ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
         ref->pos = u[i]->pos;
         ref->id = u[i]->id;
         ref->ts = 0;
+        ref->session = 0;
     }
 
     it->nrefs = n;
@@ -56,7 +57,8 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
 
     } else if (u->uid && recorded && !u->unanswered) {
         (void) ngx_http_llm_capture_waits_add(d->waits, u->uid, u->pid,
-                                              u->dest->row, u->ts);
+                                              u->dest->row, u->ts,
+                                              u->session);
     }
 
     ngx_http_llm_capture_piece_mark(d, u,
@@ -175,6 +177,7 @@ ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
     for (i = 0; i < n; i++) {
         u = d->batch[i];
         u->ts = d->lines[i].ts;
+        u->session = d->lines[i].session;
 
         add[NGX_HTTP_LLM_CAPTURE_C_recorded]++;
         add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
@@ -432,6 +435,7 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
 
         if (d->batch[i]) {
             d->batch[i]->ts = ref->ts;
+            d->batch[i]->session = ref->session;
             ngx_http_llm_capture_commit_upload(d, d->batch[i], it->recorded);
 
         } else if (ref->chain == NGX_HTTP_LLM_CAPTURE_EXPIRED) {
@@ -491,6 +495,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
 
             for (i = 0; i < have; i++) {
                 d->lines[i].ts = it->refs[i].ts;
+                d->lines[i].session = it->refs[i].session;
             }
 
             rc = ngx_http_llm_capture_writer_recover(d->conf.writer, it,

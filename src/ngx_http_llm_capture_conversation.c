@@ -7,6 +7,7 @@
 #define _FILE_OFFSET_BITS  64
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ngx_http_llm_capture_conversation.h"
@@ -16,6 +17,9 @@
 #define EXACT  9007199254740992.0
 /* bytes of a name in a path, with NUL */
 #define NAME   128
+/* bytes that a tree may take, and those of a small body */
+#define MOST   ((size_t) 256 * 1024 * 1024)
+#define LEAST  ((size_t) 32 * 1024 * 1024)
 
 
 typedef struct {
@@ -36,6 +40,10 @@ typedef struct {
 
 static void ngx_http_llm_capture_conversation_json(
     ngx_http_llm_capture_conversation_t *c, json_t *value);
+
+
+/* of the tree that is being made */
+static size_t  ngx_http_llm_capture_conversation_left;
 
 
 static size_t
@@ -68,8 +76,8 @@ ngx_http_llm_capture_conversation_piece(void *buffer, size_t size, void *data)
 }
 
 
-json_t *
-ngx_http_llm_capture_conversation_load(const struct iovec *iov, unsigned n)
+static json_t *
+ngx_http_llm_capture_conversation_parse(const struct iovec *iov, unsigned n)
 {
     json_t                                  *root;
     json_error_t                             err;
@@ -85,6 +93,51 @@ ngx_http_llm_capture_conversation_load(const struct iovec *iov, unsigned n)
                                   &in, JSON_ALLOW_NUL|JSON_DECODE_INT_AS_REAL,
                                   &err);
     }
+
+    return root;
+}
+
+
+/* an array of empty objects takes a hundred times its bytes */
+
+static void *
+ngx_http_llm_capture_conversation_alloc(size_t size)
+{
+    if (size > ngx_http_llm_capture_conversation_left) {
+        return NULL;
+    }
+
+    ngx_http_llm_capture_conversation_left -= size;
+
+    return malloc(size);
+}
+
+
+json_t *
+ngx_http_llm_capture_conversation_load(const struct iovec *iov, unsigned n)
+{
+    size_t          len;
+    json_t         *root;
+    unsigned        i;
+    json_free_t     dealloc;
+    json_malloc_t   alloc;
+
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        len += iov[i].iov_len;
+    }
+
+    ngx_http_llm_capture_conversation_left =
+                                len < (MOST - LEAST) / 8 ? LEAST + 8 * len
+                                                         : MOST;
+
+    json_get_alloc_funcs(&alloc, &dealloc);
+    json_set_alloc_funcs(ngx_http_llm_capture_conversation_alloc, free);
+
+    root = ngx_http_llm_capture_conversation_parse(iov, n);
+
+    json_set_alloc_funcs(alloc, dealloc);
 
     return root;
 }
@@ -425,15 +478,14 @@ ngx_http_llm_capture_conversation_hash(json_t *request,
 }
 
 
-unsigned
-ngx_http_llm_capture_conversation_session(json_t *request,
-    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY],
-    char id[NGX_HTTP_LLM_CAPTURE_SESSION])
+uint64_t
+ngx_http_llm_capture_conversation_session(json_t *request)
 {
+    uint64_t                             session;
     ngx_http_llm_capture_siphash_t       hash;
     ngx_http_llm_capture_conversation_t  c = { NULL, &hash, 0 };
 
-    ngx_http_llm_capture_siphash_init(&hash, key);
+    ngx_http_llm_capture_siphash_init(&hash, ngx_http_llm_capture_siphash_zero);
     ngx_http_llm_capture_siphash_update(&hash, "prefix", sizeof("prefix"));
     ngx_http_llm_capture_conversation_walk(&c, request, 1);
 
@@ -441,10 +493,9 @@ ngx_http_llm_capture_conversation_session(json_t *request,
         return 0;
     }
 
-    ngx_http_llm_capture_siphash_hex(ngx_http_llm_capture_siphash_end(&hash),
-                                     id);
+    session = ngx_http_llm_capture_siphash_end(&hash);
 
-    return 1;
+    return session ? session : 1;
 }
 
 

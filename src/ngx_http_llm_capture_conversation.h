@@ -46,7 +46,8 @@
 /*
  * The tree of a request's body, in pieces that are not copied; json_decref() it
  * in the end.  NULL: no JSON, or no memory, or a key with a NUL, which jansson
- * has no place for.
+ * has no place for.  What a hostile body makes of it is bounded: 256 MiB, or
+ * 32 MiB and 8 times the body.
  */
 
 json_t *ngx_http_llm_capture_conversation_load(const struct iovec *iov,
@@ -58,14 +59,12 @@ void ngx_http_llm_capture_conversation_hash(json_t *request,
     ngx_http_llm_capture_blocks_t *blocks);
 
 /*
- * The id of the session that the conversation's beginning names: of "prefix",
- * a NUL and the text, without tools, up to the first message of a user.  All
- * turns of a conversation have it in common.  1, or 0 if there is none.
+ * The session that the conversation's beginning names, as siphash_session: of
+ * "prefix", a NUL and the text, without tools, up to the first message of a
+ * user.  All turns of a conversation have it in common.  0: there is none.
  */
 
-unsigned ngx_http_llm_capture_conversation_session(json_t *request,
-    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY],
-    char id[NGX_HTTP_LLM_CAPTURE_SESSION]);
+uint64_t ngx_http_llm_capture_conversation_session(json_t *request);
 
 /*
  * The string that the path names, such as "user" or "metadata.session_id", or

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "ngx_http_llm_capture_epoch.h"
+#include "ngx_http_llm_capture_siphash.h"
 #include "ngx_http_llm_capture_sys.h"
 #include "ngx_http_llm_capture_zone.h"
 
@@ -32,6 +33,7 @@ typedef enum {
     NGX_HTTP_LLM_CAPTURE_SAY_LOCK,
     NGX_HTTP_LLM_CAPTURE_SAY_TAIL,
     NGX_HTTP_LLM_CAPTURE_SAY_EPOCH,
+    NGX_HTTP_LLM_CAPTURE_SAY_KEY,
     NGX_HTTP_LLM_CAPTURE_SAY_WRITE,
     NGX_HTTP_LLM_CAPTURE_SAY_CUT,
     NGX_HTTP_LLM_CAPTURE_SAYINGS
@@ -61,10 +63,14 @@ struct ngx_http_llm_capture_file_s {
     unsigned                        same:1;     /* nobody else has touched it */
     unsigned                        epoch_known:1;
     unsigned                        epoch_stored:1;
+    unsigned                        key_known:1;
+    unsigned                        key_stored:1;
 
     uint32_t                        delay;      /* of retry_at, ms */
     uint64_t                        epoch_retry;
     ngx_http_llm_capture_epoch_t    epoch;
+    uint64_t                        key_retry;
+    uint8_t                         key[NGX_HTTP_LLM_CAPTURE_KEY];
 
     uint64_t                        said[NGX_HTTP_LLM_CAPTURE_SAYINGS];
     uint32_t                        unsaid[NGX_HTTP_LLM_CAPTURE_SAYINGS];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ngx_http_llm_capture_format.h"
+#include "ngx_http_llm_capture_siphash.h"
 
 
 #define ngx_http_llm_capture_put(p, text)                                     \
@@ -35,22 +36,15 @@ ngx_http_llm_capture_format_number(char *p, uint64_t n)
 
 
 static size_t
-ngx_http_llm_capture_format_id(char *p, uint64_t uid)
+ngx_http_llm_capture_format_id(char *p, uint64_t id)
 {
-    int     i;
-    size_t  len;
+    char  hex[NGX_HTTP_LLM_CAPTURE_SESSION];
 
-    static const char  hex[] = "0123456789abcdef";
+    ngx_http_llm_capture_siphash_hex(id, hex);
+    memcpy(p, hex, sizeof(hex) - 1);
+    p[sizeof(hex) - 1] = '"';
 
-    len = ngx_http_llm_capture_put(p, ",\"id\":\"");
-
-    for (i = 60; i >= 0; i -= 4) {
-        p[len++] = hex[uid >> i & 0xf];
-    }
-
-    p[len++] = '"';
-
-    return len;
+    return sizeof(hex);
 }
 
 
@@ -68,7 +62,13 @@ ngx_http_llm_capture_format_head(char *p, unsigned format,
     len += ngx_http_llm_capture_format_number(p + len, line->ts);
 
     if (line->uid) {
+        len += ngx_http_llm_capture_put(p + len, ",\"id\":\"");
         len += ngx_http_llm_capture_format_id(p + len, line->uid);
+    }
+
+    if (line->session) {
+        len += ngx_http_llm_capture_put(p + len, ",\"session_id\":\"");
+        len += ngx_http_llm_capture_format_id(p + len, line->session);
     }
 
     len += ngx_http_llm_capture_put(p + len, ",\"payload\":");

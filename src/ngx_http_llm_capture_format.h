@@ -8,7 +8,8 @@
  * between two bodies is made here.
  *
  *     mooncake_payload   {"timestamp":N,"payload":BODY} LF
- *                        {"timestamp":N,"id":"HEX","payload":BODY} LF
+ *                        {"timestamp":N,"id":"HEX","session_id":"HEX",
+ *                         "payload":BODY} LF, either of them alone too
  *     raw_payload        BODY LF
  *     outcomes           ROW LF
  *
@@ -27,8 +28,11 @@
 #include "ngx_http_llm_capture_zone.h"
 
 
-/* "}\n" + {"timestamp": + 20 digits + ,"id":"" + 16 digits + ,"payload": */
-#define NGX_HTTP_LLM_CAPTURE_JOIN  72
+/*
+ * "}\n" + {"timestamp": + 20 digits + ,"id":"" + 16 digits
+ * + ,"session_id":"" + 16 digits + ,"payload":
+ */
+#define NGX_HTTP_LLM_CAPTURE_JOIN  104
 
 
 typedef struct {
@@ -36,6 +40,7 @@ typedef struct {
     uint64_t                     mono;    /* arrival, CLOCK_MONOTONIC, ms */
     uint64_t                     ts;      /* of the line, ms of its file */
     uint64_t                     uid;     /* 0: no id */
+    uint64_t                     session; /* 0: no session_id */
 
     /* without outer white space; the caller's, until its call returns */
     const struct iovec          *body;

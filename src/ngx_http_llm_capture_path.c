@@ -137,13 +137,23 @@ ngx_http_llm_capture_path_ends(const uint8_t *v, size_t n, const char *end)
 int
 ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
 {
-    return ngx_http_llm_capture_path_ends(v, n,
-                                          NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR)
-           || ngx_http_llm_capture_path_ends(v, n,
-                                             NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR
-                                             NGX_HTTP_LLM_CAPTURE_PATH_TEMP)
-           || ngx_http_llm_capture_path_ends(v, n,
-                                          NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES);
+    unsigned  i;
+
+    static const char *const  ends[] = {
+        NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR,
+        NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
+        NGX_HTTP_LLM_CAPTURE_PATH_KEY,
+        NGX_HTTP_LLM_CAPTURE_PATH_KEY NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
+        NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES
+    };
+
+    for (i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        if (ngx_http_llm_capture_path_ends(v, n, ends[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -251,8 +261,11 @@ ngx_http_llm_capture_path_check(const char *path, size_t len, size_t names,
 
     if (ngx_http_llm_capture_path_taken((const uint8_t *) path, len)) {
         return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\", \""
-               NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES "\" or \""
+               NGX_HTTP_LLM_CAPTURE_PATH_KEY "\", \""
+               NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES "\", \""
                NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP
+               "\" or \""
+               NGX_HTTP_LLM_CAPTURE_PATH_KEY NGX_HTTP_LLM_CAPTURE_PATH_TEMP
                "\"";
     }
 

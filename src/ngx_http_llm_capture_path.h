@@ -25,13 +25,14 @@
 
 /*
  * Bytes of the longest path and of the longest name in it.  The rest up to
- * PATH_MAX and NAME_MAX is for the sidecar, "<path>.epoch" and what it is
- * called while it is being made.
+ * PATH_MAX and NAME_MAX is for the sidecars, "<path>.epoch" and "<path>.key",
+ * and what they are called while they are being made.
  */
 #define NGX_HTTP_LLM_CAPTURE_PATH_MOST      4000
 #define NGX_HTTP_LLM_CAPTURE_PATH_NAME      223
 
 #define NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR   ".epoch"
+#define NGX_HTTP_LLM_CAPTURE_PATH_KEY       ".key"
 #define NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES  ".outcomes"
 #define NGX_HTTP_LLM_CAPTURE_PATH_TEMP      ".tmp"
 

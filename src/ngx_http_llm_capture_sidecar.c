@@ -22,15 +22,12 @@
 #define NGX_HTTP_LLM_CAPTURE_EPOCH_EVERY  60000
 
 
-/* the text of a small file; -1 with errno; 0 bytes also if it is not regular */
-
-static ssize_t
+ssize_t
 ngx_http_llm_capture_sidecar_text(const ngx_http_llm_capture_sys_t *sys,
-    const char *path, char *text, size_t size)
+    const char *path, char *text, size_t size, struct stat *st)
 {
-    int          fd, err;
-    ssize_t      n;
-    struct stat  st;
+    int      fd, err;
+    ssize_t  n;
 
     fd = sys->open(path, O_RDONLY|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK|O_NOCTTY, 0);
 
@@ -38,10 +35,10 @@ ngx_http_llm_capture_sidecar_text(const ngx_http_llm_capture_sys_t *sys,
         return -1;
     }
 
-    if (sys->fstat(fd, &st) == -1) {
+    if (sys->fstat(fd, st) == -1) {
         n = -1;
 
-    } else if (!S_ISREG(st.st_mode)) {
+    } else if (!S_ISREG(st->st_mode)) {
         n = 0;
 
     } else {
@@ -60,25 +57,33 @@ int
 ngx_http_llm_capture_sidecar_load(const ngx_http_llm_capture_sys_t *sys,
     ngx_http_llm_capture_epoch_t *e, const char *path)
 {
-    char     text[NGX_HTTP_LLM_CAPTURE_EPOCH];
-    ssize_t  n;
+    char         text[NGX_HTTP_LLM_CAPTURE_EPOCH];
+    ssize_t      n;
+    struct stat  st;
 
-    n = ngx_http_llm_capture_sidecar_text(sys, path, text, sizeof(text));
+    n = ngx_http_llm_capture_sidecar_text(sys, path, text, sizeof(text), &st);
 
     if (n != -1) {
         return ngx_http_llm_capture_epoch_parse(e, text, (size_t) n);
     }
 
-    switch (errno) {
+    return ngx_http_llm_capture_sidecar_passes(errno) ? -1 : 0;
+}
 
-    /* these pass: to take them for "none" would throw a good epoch away */
+
+int
+ngx_http_llm_capture_sidecar_passes(int err)
+{
+    switch (err) {
+
+    /* to take them for "none" would throw a good epoch, or key, away */
 
     case EINTR:
     case EIO:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
-        return -1;
+        return 1;
     }
 
     return 0;
@@ -86,32 +91,16 @@ ngx_http_llm_capture_sidecar_load(const ngx_http_llm_capture_sys_t *sys,
 
 
 int
-ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_epoch_t *e, const char *path)
+ngx_http_llm_capture_sidecar_make(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const char *text, size_t len)
 {
-    int     fd, rc, err;
-    char    text[NGX_HTTP_LLM_CAPTURE_EPOCH];
-    char    temp[NGX_HTTP_LLM_CAPTURE_PATH + 16];
-    size_t  len;
+    int  fd, rc, err;
 
-    if (snprintf(temp, sizeof(temp), "%s" NGX_HTTP_LLM_CAPTURE_PATH_TEMP, path)
-        >= (int) sizeof(temp))
-    {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-
-    /* left by a process that was killed just here; the lock makes it ours */
-
-    (void) sys->unlink(temp);
-
-    fd = sys->open(temp, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
+    fd = sys->open(path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
 
     if (fd == -1) {
         return -1;
     }
-
-    len = ngx_http_llm_capture_epoch_print(e, text);
 
     /* a umask may have taken even the owner's bits */
 
@@ -128,14 +117,46 @@ ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
         err = errno;
     }
 
-    if (rc == 0 && sys->rename(temp, path) == 0) {
+    if (rc == -1) {
+        (void) sys->unlink(path);
+        errno = err;
+    }
+
+    return rc;
+}
+
+
+int
+ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
+    const ngx_http_llm_capture_epoch_t *e, const char *path)
+{
+    int     err;
+    char    text[NGX_HTTP_LLM_CAPTURE_EPOCH];
+    char    temp[NGX_HTTP_LLM_CAPTURE_PATH + 16];
+    size_t  len;
+
+    if (snprintf(temp, sizeof(temp), "%s" NGX_HTTP_LLM_CAPTURE_PATH_TEMP, path)
+        >= (int) sizeof(temp))
+    {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+
+    /* left by a process that was killed just here; the lock makes it ours */
+
+    (void) sys->unlink(temp);
+
+    len = ngx_http_llm_capture_epoch_print(e, text);
+
+    if (ngx_http_llm_capture_sidecar_make(sys, temp, text, len) == -1) {
+        return -1;
+    }
+
+    if (sys->rename(temp, path) == 0) {
         return 0;
     }
 
-    if (rc == 0) {
-        err = errno;
-    }
-
+    err = errno;
     (void) sys->unlink(temp);
     errno = err;
 
@@ -147,11 +168,13 @@ void
 ngx_http_llm_capture_sidecar_boot(const ngx_http_llm_capture_sys_t *sys,
     char boot[NGX_HTTP_LLM_CAPTURE_BOOT])
 {
-    ssize_t  n;
+    ssize_t      n;
+    struct stat  st;
 
     n = ngx_http_llm_capture_sidecar_text(sys,
                                           "/proc/sys/kernel/random/boot_id",
-                                          boot, NGX_HTTP_LLM_CAPTURE_BOOT - 1);
+                                          boot, NGX_HTTP_LLM_CAPTURE_BOOT - 1,
+                                          &st);
 
     boot[n == -1 ? 0 : n] = '\0';
     boot[strcspn(boot, " \t\r\n")] = '\0';

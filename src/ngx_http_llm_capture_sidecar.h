@@ -13,8 +13,10 @@
 #define _NGX_HTTP_LLM_CAPTURE_SIDECAR_H_INCLUDED_
 
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #include "ngx_http_llm_capture_epoch.h"
 #include "ngx_http_llm_capture_file.h"
@@ -31,6 +33,24 @@ int ngx_http_llm_capture_sidecar_load(const ngx_http_llm_capture_sys_t *sys,
     ngx_http_llm_capture_epoch_t *e, const char *path);
 int ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
     const ngx_http_llm_capture_epoch_t *e, const char *path);
+
+/*
+ * The text of a small file that is no link: its bytes, 0 also if it is not
+ * regular, or -1 with errno; st is set unless it could not be opened.
+ */
+
+ssize_t ngx_http_llm_capture_sidecar_text(
+    const ngx_http_llm_capture_sys_t *sys, const char *path, char *text,
+    size_t size, struct stat *st);
+
+/* is that an error that passes, so that nobody can tell what is there? */
+
+int ngx_http_llm_capture_sidecar_passes(int err);
+
+/* a new file, 0600, with this text; 0, or -1 with errno: there is none */
+
+int ngx_http_llm_capture_sidecar_make(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const char *text, size_t len);
 
 /* the id of this boot; "" if the kernel does not tell */
 

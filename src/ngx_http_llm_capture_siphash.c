@@ -14,6 +14,9 @@
 #define rotl(x, b)  (((x) << (b)) | ((x) >> (64 - (b))))
 
 
+const uint8_t  ngx_http_llm_capture_siphash_zero[NGX_HTTP_LLM_CAPTURE_KEY];
+
+
 static uint64_t
 ngx_http_llm_capture_siphash_load(const uint8_t *p)
 {
@@ -115,17 +118,42 @@ ngx_http_llm_capture_siphash_end(const ngx_http_llm_capture_siphash_t *s)
 }
 
 
-void
-ngx_http_llm_capture_siphash_session(
-    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY], const void *value, size_t n,
-    char id[NGX_HTTP_LLM_CAPTURE_SESSION])
+uint64_t
+ngx_http_llm_capture_siphash_session(const void *value, size_t n)
 {
+    uint64_t                        session;
     ngx_http_llm_capture_siphash_t  s;
 
-    ngx_http_llm_capture_siphash_init(&s, key);
+    ngx_http_llm_capture_siphash_init(&s, ngx_http_llm_capture_siphash_zero);
     ngx_http_llm_capture_siphash_update(&s, "session", sizeof("session"));
     ngx_http_llm_capture_siphash_update(&s, value, n);
-    ngx_http_llm_capture_siphash_hex(ngx_http_llm_capture_siphash_end(&s), id);
+
+    session = ngx_http_llm_capture_siphash_end(&s);
+
+    return session ? session : 1;
+}
+
+
+uint64_t
+ngx_http_llm_capture_siphash_seal(const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY],
+    uint64_t session)
+{
+    uint8_t                         bytes[8];
+    uint64_t                        id;
+    unsigned                        i;
+    ngx_http_llm_capture_siphash_t  s;
+
+    for (i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t) (session >> (8 * i));
+    }
+
+    ngx_http_llm_capture_siphash_init(&s, key);
+    ngx_http_llm_capture_siphash_update(&s, "id", sizeof("id"));
+    ngx_http_llm_capture_siphash_update(&s, bytes, sizeof(bytes));
+
+    id = ngx_http_llm_capture_siphash_end(&s);
+
+    return id ? id : 1;
 }
 
 

@@ -42,14 +42,24 @@ uint64_t ngx_http_llm_capture_siphash_end(
 
 
 /*
- * The id of the session that a value names, such as a header or a user: hex
- * digits and a NUL.  The word "session" and a NUL stand before what is hashed,
- * so that it is no hash of anything else under the same key.
+ * A session by the value that names it, such as a header or a user: of
+ * "session", a NUL and the value, under a key of zeroes; never 0.  Anybody can
+ * compute it, so it must not leave the helper: an id is made of it by _seal.
  */
 
-void ngx_http_llm_capture_siphash_session(
-    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY], const void *value, size_t n,
-    char id[NGX_HTTP_LLM_CAPTURE_SESSION]);
+uint64_t ngx_http_llm_capture_siphash_session(const void *value, size_t n);
+
+/*
+ * The id of a session: of "id", a NUL and the number as 8 bytes little endian.
+ * A word stands before all that is hashed, so that it is no hash of anything
+ * else under the same key.
+ */
+
+uint64_t ngx_http_llm_capture_siphash_seal(
+    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY], uint64_t session);
+
+extern const uint8_t
+    ngx_http_llm_capture_siphash_zero[NGX_HTTP_LLM_CAPTURE_KEY];
 
 /* 16 hex digits and a NUL */
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -53,7 +54,9 @@ const ngx_http_llm_capture_sys_t  ngx_http_llm_capture_sys = {
     .writev = writev,
     .ftruncate = ftruncate,
     .rename = rename,
-    .unlink = unlink
+    .link = link,
+    .unlink = unlink,
+    .getrandom = getrandom
 };
 
 

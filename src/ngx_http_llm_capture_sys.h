@@ -35,7 +35,9 @@ typedef struct {
     ssize_t                 (*writev)(int fd, const struct iovec *iov, int n);
     int                     (*ftruncate)(int fd, off_t length);
     int                     (*rename)(const char *from, const char *to);
+    int                     (*link)(const char *from, const char *to);
     int                     (*unlink)(const char *path);
+    ssize_t                 (*getrandom)(void *buf, size_t n, unsigned flags);
 } ngx_http_llm_capture_sys_t;
 
 

@@ -285,6 +285,7 @@ ngx_http_llm_capture_upload_free(ngx_http_llm_capture_drain_t *d,
     }
 
     free(u->text);
+    ngx_http_llm_capture_upload_untree(u);
 
     u->next = d->free_uploads;
     d->free_uploads = u;
@@ -425,6 +426,9 @@ ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
         u->head = ngx_http_llm_capture_scan_head(&s);
         u->brace = 1;
     }
+
+    ngx_http_llm_capture_upload_session(d, u);
+    ngx_http_llm_capture_upload_untree(u);
 
     ngx_http_llm_capture_upload_close(d, u);
     ngx_http_llm_capture_upload_ready(d, u);

@@ -11,6 +11,7 @@
  *     spill      slow uploads: out of a ring into blocks of the arena
  *     arena      those blocks
  *     upload     complete: scanned; ready for its destination, or refused
+ *     tree       the body of one as JSON, and the session it belongs to
  *     answer     outcomes, each with the request it belongs to
  *     batch      ready uploads -> their file
  *     commit     an outcome: marks, counters, once
@@ -21,6 +22,8 @@
 #ifndef _NGX_HTTP_LLM_CAPTURE_UPLOAD_H_INCLUDED_
 #define _NGX_HTTP_LLM_CAPTURE_UPLOAD_H_INCLUDED_
 
+
+#include <jansson.h>
 
 #include "ngx_http_llm_capture_drain.h"
 #include "ngx_http_llm_capture_record.h"
@@ -77,6 +80,8 @@ struct ngx_http_llm_capture_upload_s {
     uint16_t                        spec_len; /* of what names its session */
     ngx_http_llm_capture_upload_t  *pair;     /* bucket of the uid */
     uint64_t                        ts;       /* of the line that was written */
+    uint64_t                        session;  /* of a ready one, 0: none; its
+                                                 id, once the line is written */
     unsigned                        unanswered:1; /* its outcome was given up */
 
     ngx_http_llm_capture_piece_t   *first;
@@ -88,6 +93,8 @@ struct ngx_http_llm_capture_upload_s {
     uint64_t                        head;
     uint64_t                        trail;
     unsigned                        brace:1;
+
+    json_t                         *tree;     /* of the body; NULL: unread */
 
     /* the line of an outcome that is ready; freed with it */
     char                           *text;
@@ -234,6 +241,20 @@ void ngx_http_llm_capture_upload_close(ngx_http_llm_capture_drain_t *d,
 /* the request of a uid, or its answer, not committed; NULL: there is none */
 ngx_http_llm_capture_upload_t *ngx_http_llm_capture_upload_pair(
     ngx_http_llm_capture_drain_t *d, uint64_t uid, unsigned answer);
+
+
+/* ngx_http_llm_capture_tree.c */
+
+/*
+ * The body of a complete request, read once and kept until it is dropped or
+ * the upload freed; NULL: it cannot be read, or is too large as a tree
+ */
+json_t *ngx_http_llm_capture_upload_tree(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+void ngx_http_llm_capture_upload_untree(ngx_http_llm_capture_upload_t *u);
+/* finds out the session of a request that is scanned */
+void ngx_http_llm_capture_upload_session(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
 
 
 /* ngx_http_llm_capture_answer.c */

@@ -129,7 +129,7 @@ ngx_http_llm_capture_waits_close(ngx_http_llm_capture_waits_t *w)
 
 int
 ngx_http_llm_capture_waits_add(ngx_http_llm_capture_waits_t *w, uint64_t uid,
-    uint32_t pid, uint32_t row, uint64_t ts)
+    uint32_t pid, uint32_t row, uint64_t ts, uint64_t session)
 {
     uint32_t                      slot;
     ngx_http_llm_capture_wait_t  *wait;
@@ -154,6 +154,7 @@ ngx_http_llm_capture_waits_add(ngx_http_llm_capture_waits_t *w, uint64_t uid,
     wait = ngx_http_llm_capture_zone_wait(w->zone, slot);
 
     wait->ts = ts;
+    wait->session = session;
     wait->pid = pid;
     wait->row = row;
 
@@ -175,6 +176,7 @@ ngx_http_llm_capture_waits_copy(ngx_http_llm_capture_waits_t *w,
 
     copy->uid = w->uid[slot];
     copy->ts = wait->ts;
+    copy->session = wait->session;
     copy->pid = wait->pid;
     copy->row = wait->row;
 

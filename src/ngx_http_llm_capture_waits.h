@@ -32,7 +32,7 @@ void ngx_http_llm_capture_waits_close(ngx_http_llm_capture_waits_t *w);
  */
 
 int ngx_http_llm_capture_waits_add(ngx_http_llm_capture_waits_t *w,
-    uint64_t uid, uint32_t pid, uint32_t row, uint64_t ts);
+    uint64_t uid, uint32_t pid, uint32_t row, uint64_t ts, uint64_t session);
 
 /* a private copy; the row is checked.  1: found, 0: it does not wait */
 

@@ -14,6 +14,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "ngx_http_llm_capture_key.h"
 #include "ngx_http_llm_capture_point.h"
 #include "ngx_http_llm_capture_recover.h"
 #include "ngx_http_llm_capture_sidecar.h"
@@ -31,6 +32,7 @@ struct ngx_http_llm_capture_writer_s {
     struct iovec                   iov[IOV_MAX];
     ngx_http_llm_capture_place_t   place;
     char                           boot[NGX_HTTP_LLM_CAPTURE_BOOT];
+    const uint8_t                 *key;
 };
 
 
@@ -53,6 +55,8 @@ ngx_http_llm_capture_writer_create(
     fs->log_ctx = conf->ctx;
     fs->max_open = conf->max_open ? conf->max_open
                                   : NGX_HTTP_LLM_CAPTURE_MAX_OPEN;
+
+    w->key = conf->key;
 
     if (conf->boot) {
         (void) snprintf(w->boot, sizeof(w->boot), "%s", conf->boot);
@@ -140,6 +144,7 @@ ngx_http_llm_capture_writer_intend(ngx_http_llm_capture_writer_t *w,
 
     for (i = 0; i < w->lines.n; i++) {
         intent->refs[i].ts = w->lines.line[i].ts;
+        intent->refs[i].session = w->lines.line[i].session;
     }
 
     if (!NGX_HTTP_LLM_CAPTURE_BROKEN("intent")) {
@@ -333,12 +338,61 @@ ngx_http_llm_capture_writer_refuse(ngx_http_llm_capture_writer_t *w,
 }
 
 
+const uint8_t *
+ngx_http_llm_capture_writer_key(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, uint64_t now)
+{
+    if (w->key) {
+        return w->key;
+    }
+
+    w->files.now = now;
+
+    return ngx_http_llm_capture_file_key(&w->files, f) == 0 ? f->key : NULL;
+}
+
+
+/* the ids of sessions in place of the sessions */
+
+static int
+ngx_http_llm_capture_writer_seal(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, ngx_http_llm_capture_line_t *line,
+    unsigned n)
+{
+    unsigned        i;
+    const uint8_t  *key;
+
+    key = NULL;
+
+    for (i = 0; i < n; i++) {
+
+        if (line[i].session == 0) {
+            continue;
+        }
+
+        if (key == NULL) {
+            key = ngx_http_llm_capture_writer_key(w, f, w->files.now);
+
+            if (key == NULL) {
+                return -1;
+            }
+        }
+
+        line[i].session = ngx_http_llm_capture_siphash_seal(key,
+                                                            line[i].session);
+    }
+
+    return 0;
+}
+
+
 /* all that comes before the intent; the file is locked if it returns 0 */
 
 static int
 ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
     ngx_http_llm_capture_file_t *f, unsigned format, struct stat *st,
-    uint64_t t0_wall, uint64_t t0_mono)
+    ngx_http_llm_capture_line_t *line, unsigned n, uint64_t t0_wall,
+    uint64_t t0_mono)
 {
     ngx_http_llm_capture_files_t  *fs;
 
@@ -354,7 +408,8 @@ ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
         && ngx_http_llm_capture_file_format(fs, f, format, st) == 0
         && (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
             || ngx_http_llm_capture_file_epoch(fs, f, st, w->boot, t0_wall,
-                                               t0_mono) == 0))
+                                               t0_mono) == 0)
+        && ngx_http_llm_capture_writer_seal(w, f, line, n) == 0)
     {
         return 0;
     }
@@ -381,7 +436,7 @@ ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
         n = NGX_HTTP_LLM_CAPTURE_BATCH;
     }
 
-    if (ngx_http_llm_capture_writer_prepare(w, f, format, &st, t0_wall,
+    if (ngx_http_llm_capture_writer_prepare(w, f, format, &st, line, n, t0_wall,
                                             t0_mono)
         == -1)
     {

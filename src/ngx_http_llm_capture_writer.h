@@ -51,6 +51,7 @@ typedef struct {
 
     const ngx_http_llm_capture_sys_t  *sys;        /* NULL: the real ones */
     const char                        *boot;       /* NULL: of this kernel */
+    const uint8_t                     *key;        /* NULL: one per file */
 } ngx_http_llm_capture_writer_conf_t;
 
 typedef struct ngx_http_llm_capture_writer_s  ngx_http_llm_capture_writer_t;
@@ -78,7 +79,8 @@ ngx_http_llm_capture_file_t *ngx_http_llm_capture_writer_file(
 /*
  * Appends a batch of n lines, 1 to NGX_HTTP_LLM_CAPTURE_BATCH, of any length.
  * t0: the earliest arrival known for the file, used when it has no epoch yet.
- * line[].ts is set.  now: CLOCK_MONOTONIC, ms.
+ * line[].ts is set, and a session in line[].session replaced by its id.  now:
+ * CLOCK_MONOTONIC, ms.
  *
  * The caller has set row, nrefs, and ring, chain, pos and id of the refs; the
  * rest of the intent is set here before the first byte is written.
@@ -101,7 +103,7 @@ ssize_t ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
 
 /*
  * Finishes what a predecessor had under way: an intent that is WRITING.  The
- * lines are those of intent->refs with line[].ts = refs[].ts; n must be
+ * lines are those of intent->refs with the ts and session of refs[]; n must be
  * nrefs.  The intent is left as it is.
  *
  * Returns the lines that stand whole in the file, first ones first (what was
@@ -113,6 +115,15 @@ ssize_t ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
 ssize_t ngx_http_llm_capture_writer_recover(ngx_http_llm_capture_writer_t *w,
     const ngx_http_llm_capture_intent_t *intent,
     ngx_http_llm_capture_line_t *line, unsigned n);
+
+/*
+ * The key of what is hashed in rows of the file, loaded or made; it stays the
+ * same.  NULL: not now, f->error.
+ */
+
+const uint8_t *ngx_http_llm_capture_writer_key(
+    ngx_http_llm_capture_writer_t *w, ngx_http_llm_capture_file_t *f,
+    uint64_t now);
 
 /* the caller dropped all it kept for the file: its back-off is over */
 

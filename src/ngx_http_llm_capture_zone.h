@@ -173,12 +173,17 @@ typedef struct {
 typedef struct {
     _Atomic uint64_t          uid;          /* 0: free */
     uint64_t                  ts;           /* of the request's line, ms */
+    uint64_t                  session;      /* of that line; 0: none */
     uint32_t                  pid;          /* of the worker that has it */
     uint32_t                  row;
 } ngx_http_llm_capture_wait_t;
 
 
-/* where a record of a batch begins; ts is the timestamp of its line, in ms */
+/*
+ * Where a record of a batch begins, and what its line hangs on: its timestamp,
+ * in ms, and its session, 0: none.  The key of a session may be another one by
+ * the time a successor compares.
+ */
 
 typedef struct {
     uint32_t                  ring;
@@ -190,6 +195,7 @@ typedef struct {
     uint64_t                  pos;
     uint64_t                  id;
     uint64_t                  ts;
+    uint64_t                  session;
 } ngx_http_llm_capture_ref_t;
 
 

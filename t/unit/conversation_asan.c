@@ -97,22 +97,26 @@ test_vectors(void **state)
 static void
 test_session(void **state)
 {
-    char  a[17], b[17];
+    char      a[17];
+    uint64_t  n, id;
 
     (void) state;
 
-    ngx_http_llm_capture_siphash_session(key, "alice", 5, a);
-    assert_int_equal(strlen(a), 16);
-    assert_int_equal(strspn(a, "0123456789abcdef"), 16);
+    n = ngx_http_llm_capture_siphash_session("alice", 5);
+    assert_true(n == ngx_http_llm_capture_siphash_session("alice", 5));
+    assert_true(n != ngx_http_llm_capture_siphash_session("alicf", 5));
+    assert_true(n != ngx_http_llm_capture_siphash_session("alice\0", 6));
 
-    ngx_http_llm_capture_siphash_session(key, "alice", 5, b);
-    assert_string_equal(a, b);
-    ngx_http_llm_capture_siphash_session(key, "alicf", 5, b);
-    assert_string_not_equal(a, b);
-    ngx_http_llm_capture_siphash_session(key, "alice\0", 6, b);
-    assert_string_not_equal(a, b);
-    ngx_http_llm_capture_siphash_session(other, "alice", 5, b);
-    assert_string_not_equal(a, b);
+    id = ngx_http_llm_capture_siphash_seal(key, n);
+    assert_true(id != n);
+    assert_true(id == ngx_http_llm_capture_siphash_seal(key, n));
+    assert_true(id != ngx_http_llm_capture_siphash_seal(key, n + 1));
+    assert_true(id != ngx_http_llm_capture_siphash_seal(other, n));
+
+    /* what was written yesterday is read tomorrow */
+
+    assert_true(n == 0x136083a179bd5d5aULL);
+    assert_true(id == 0x6019358fddd54876ULL);
 
     ngx_http_llm_capture_siphash_hex(0x0123456789abcdefULL, a);
     assert_string_equal(a, "0123456789abcdef");
@@ -444,8 +448,8 @@ static void
 test_prefix(void **state)
 {
     size_t   i;
-    char     id[17], first[17];
-    json_t  *root;
+    json_t   *root;
+    uint64_t  id, first;
 
     static const struct {
         const char  *body;
@@ -465,22 +469,19 @@ test_prefix(void **state)
 
     (void) state;
 
+    first = 0;
+
     for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         root = load(list[i].body);
-        assert_int_equal(ngx_http_llm_capture_conversation_session(root, key,
-                                                                   id),
-                         list[i].same >= 0);
+        id = ngx_http_llm_capture_conversation_session(root);
+        assert_int_equal(id != 0, list[i].same >= 0);
 
         if (i == 0) {
-            strcpy(first, id);
-            assert_int_equal(ngx_http_llm_capture_conversation_session(root,
-                                 other, id), 1);
-            assert_string_not_equal(id, first);
-            strcpy(id, first);
+            first = id;
         }
 
         if (list[i].same >= 0) {
-            assert_int_equal(strcmp(id, first) == 0, list[i].same);
+            assert_int_equal(id == first, list[i].same);
         }
 
         json_decref(root);
@@ -532,7 +533,6 @@ test_bad(void **state)
     size_t           i;
     json_t          *root;
     static blocks_t  b;
-    char             id[17];
 
     static const char *const  list[] = {
         "", "{", "7", "[]", "{\"a\\u0000\":1}", "{\"messages\":[7,null,[],{}]}",
@@ -552,7 +552,7 @@ test_bad(void **state)
         if (root) {
             ngx_http_llm_capture_blocks_init(&b, key);
             ngx_http_llm_capture_conversation_hash(root, &b);
-            (void) ngx_http_llm_capture_conversation_session(root, key, id);
+            (void) ngx_http_llm_capture_conversation_session(root);
             json_decref(root);
         }
     }

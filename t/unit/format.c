@@ -11,6 +11,7 @@
 
 
 static ngx_http_llm_capture_lines_t  lines;
+static uint64_t                      id, session;
 
 
 /* what the iovecs say, taken in steps of so many iovecs and bytes */
@@ -55,6 +56,8 @@ one(unsigned format, uint64_t ts, const char *body, const char *want)
 
     set_line(&line, &iov, body, 0, 0);
     line.ts = ts;
+    line.uid = id;
+    line.session = session;
     ngx_http_llm_capture_lines_set(&lines, format, &line, 1);
 
     len = collect(got, IOV_MAX, sizeof(got));
@@ -76,6 +79,19 @@ test_exact(void **state)
         "{\"timestamp\":1234567890,\"payload\":{\"a\":[]}}\n");
     one(MOON, UINT64_MAX, "{}",
         "{\"timestamp\":18446744073709551615,\"payload\":{}}\n");
+    id = 0x0123456789abcdef;
+    one(MOON, 3, "{}",
+        "{\"timestamp\":3,\"id\":\"0123456789abcdef\",\"payload\":{}}\n");
+    session = 1;
+    one(MOON, UINT64_MAX, "{}",
+        "{\"timestamp\":18446744073709551615,\"id\":\"0123456789abcdef\","
+        "\"session_id\":\"0000000000000001\",\"payload\":{}}\n");
+    one(RAW, 7, "{}", "{}\n");
+    id = 0;
+    one(MOON, 4, "{}",
+        "{\"timestamp\":4,\"session_id\":\"0000000000000001\","
+        "\"payload\":{}}\n");
+    session = 0;
     one(RAW, 7, "{\"messages\":[]}", "{\"messages\":[]}\n");
 }
 

@@ -188,6 +188,9 @@ test_apart(void **unused)
 
     assert_string_equal(value("a.epoch"), "a.epoch-3d94ec46d5b199ae");
     assert_string_equal(value("a.epoch.tmp"), "a.epoch.tmp-0038a6eb14a46c4c");
+    assert_int_equal(strncmp(value("a.key"), "a.key-", 6), 0);
+    assert_int_equal(strncmp(value("a.0.key.tmp"), "a.0.key.tmp-", 12), 0);
+    assert_string_equal(value("a.key.x"), "a.key.x");
     assert_string_equal(value("a.epochs"), "a.epochs");
     assert_string_equal(value("a.epoch.tmp.x"), "a.epoch.tmp.x");
 }
@@ -254,6 +257,8 @@ test_check(void **unused)
     assert_non_null(check("/a/b\x7f"));
     assert_non_null(check("/a/b.epoch"));
     assert_non_null(check("/a/b.epoch.tmp"));
+    assert_non_null(check("/a/b.key"));
+    assert_non_null(check("/a/b.0.key.tmp"));
 }
 
 

@@ -92,7 +92,8 @@ main(int argc, char **argv)
         root = request(i % 2, i / 2);
         ngx_http_llm_capture_blocks_init(&blocks, key);
         ngx_http_llm_capture_conversation_hash(root, &blocks);
-        (void) ngx_http_llm_capture_conversation_session(root, key, session);
+        ngx_http_llm_capture_siphash_hex(ngx_http_llm_capture_siphash_seal(key,
+            ngx_http_llm_capture_conversation_session(root)), session);
         json_decref(root);
 
         outcome.prompt = (SYSTEM + TURN * (int) (i / 2 + 1))

@@ -200,6 +200,9 @@ bench:
 	    exit $$rc
 
 
+include llm-capture/make.mk
+
+
 MODULES_PATH = $(shell $(NGINX) -V 2>&1 \
                    | sed -n 's/.*--modules-path=\([^ ]*\).*/\1/p')
 

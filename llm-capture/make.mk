@@ -1,0 +1,35 @@
+# the command llm-capture: the module's pure code, jansson and zlib
+
+CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Werror -Isrc -Illm-capture \
+             -MMD -MP
+CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
+             number siphash blocks conversation epoch path outcome usage \
+             events delta rest sse
+CLI_SRCS  := $(wildcard llm-capture/*.c) \
+             $(CLI_PURE:%=src/ngx_http_llm_capture_%.c)
+CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
+
+vpath %.c llm-capture src
+
+.PHONY: llm-capture test-llm-capture install-llm-capture
+
+llm-capture: build/llm-capture
+
+build/cli/%.o: %.c
+	@mkdir -p $(@D)
+	@$(CC) $(CLI_FLAGS) $(CC_OPT) -O3 -c -o $@ $<
+
+build/llm-capture: $(CLI_OBJS)
+	@echo "  cc $@"
+	@$(CC) $(CC_OPT) $(LD_OPT) -o $@ $^ -ljansson -lz -lm
+
+-include $(CLI_OBJS:.o=.d)
+
+install-llm-capture: build/llm-capture
+	install -D -m 755 build/llm-capture '$(DESTDIR)$(or $(PREFIX),/usr)/bin/llm-capture'
+	install -D -m 644 llm-capture/llm-capture.1 \
+	    '$(DESTDIR)$(or $(PREFIX),/usr)/share/man/man1/llm-capture.1'
+
+# what needs nothing but the command and $(VENV)
+test-llm-capture: build/llm-capture
+	$(PROVE) t/cli

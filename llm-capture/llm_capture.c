@@ -19,6 +19,7 @@
 
 static const llm_capture_command_t *const  llm_capture_commands[] = {
     &llm_capture_validate,
+    &llm_capture_inspect,
     NULL
 };
 

@@ -13,6 +13,9 @@
 
 #define LLM_CAPTURE_TABLE  1024
 
+/* keys of a sketch: 16 MB */
+#define LLM_CAPTURE_KEYS   (512 * 1024)
+
 
 /* key 0 is free space; 0 itself is kept as 1 */
 
@@ -67,6 +70,53 @@ llm_capture_table_free(llm_capture_table_t *t)
     free(t->key);
     free(t->value);
     memset(t, 0, sizeof(llm_capture_table_t));
+}
+
+
+void
+llm_capture_count(llm_capture_sketch_t *s, uint64_t key)
+{
+    size_t               i;
+    llm_capture_table_t  old;
+
+    if (key & ((UINT64_C(1) << s->shift) - 1)) {
+        return;
+    }
+
+    ++*llm_capture_at(&s->at, key, NULL);
+
+    if (s->at.used < LLM_CAPTURE_KEYS) {
+        return;
+    }
+
+    old = s->at;
+    memset(&s->at, 0, sizeof(llm_capture_table_t));
+    s->shift++;
+
+    for (i = 0; i < old.size; i++) {
+        if (old.key[i]
+            && (old.key[i] & ((UINT64_C(1) << s->shift) - 1)) == 0)
+        {
+            *llm_capture_at(&s->at, old.key[i], NULL) = old.value[i];
+        }
+    }
+
+    llm_capture_table_free(&old);
+}
+
+
+void
+llm_capture_counted(const llm_capture_sketch_t *s, double *keys, double *times)
+{
+    size_t  i;
+
+    *keys = (double) s->at.used * (double) (UINT64_C(1) << s->shift);
+
+    for (*times = 0, i = 0; i < s->at.size; i++) {
+        *times += (double) s->at.value[i];
+    }
+
+    *times *= (double) (UINT64_C(1) << s->shift);
 }
 
 

@@ -1,6 +1,7 @@
 # the command llm-capture: the module's pure code, jansson and zlib
 
 CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Werror -Isrc -Illm-capture \
+             -Ibuild/cli \
              -MMD -MP
 CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
              number siphash blocks conversation epoch path outcome usage \
@@ -14,6 +15,13 @@ vpath %.c llm-capture src
 .PHONY: llm-capture test-llm-capture install-llm-capture
 
 llm-capture: build/llm-capture
+
+# the drawing of --plot as a string of C
+build/cli/llm_capture_plot.inc: llm-capture/llm_capture_plot.py
+	@mkdir -p $(@D)
+	@sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< > $@
+
+build/cli/llm_capture_plot.o: build/cli/llm_capture_plot.inc
 
 build/cli/%.o: %.c
 	@mkdir -p $(@D)

@@ -93,6 +93,27 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       offsetof(ngx_http_llm_capture_loc_conf_t, outcome),
       NULL },
 
+    { ngx_string("llm_capture_session_id"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_llm_capture_set_session,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("llm_capture_sample_key"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_llm_capture_set_sample_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("llm_capture_key_file"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_llm_capture_set_key_file,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("llm_capture_max_queue_bytes"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_llm_capture_set_queue,
@@ -347,6 +368,9 @@ ngx_http_llm_capture_create_main_conf(ngx_conf_t *cf)
      *     mcf->args = { 0, NULL };
      *     mcf->args_file = { 0, NULL };
      *     mcf->defaults = NULL;
+     *     mcf->key = { 0 };
+     *     mcf->keyed = 0;
+     *     mcf->session = NULL;
      *     mcf->shm_zone = NULL;
      */
 
@@ -401,6 +425,9 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
      *     conf->format_line = 0;
      *     conf->outcome_file = NULL;
      *     conf->outcome_line = 0;
+     *     conf->session = NULL;
+     *     conf->session_file = NULL;
+     *     conf->session_line = 0;
      *     conf->pattern = { 0, NULL };
      *     conf->regex = NULL;
      *     conf->jit = 0;
@@ -413,6 +440,7 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
     conf->max_request_bytes = NGX_CONF_UNSET_SIZE;
     conf->sample = NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET;
     conf->outcome = NGX_CONF_UNSET;
+    conf->sample_key = NGX_CONF_UNSET_PTR;
 
     return conf;
 }
@@ -462,6 +490,16 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->outcome = prev->outcome;
         conf->outcome_file = prev->outcome_file;
         conf->outcome_line = prev->outcome_line;
+    }
+
+    if (conf->session_file == NULL) {
+        conf->session = prev->session;
+        conf->session_file = prev->session_file;
+        conf->session_line = prev->session_line;
+    }
+
+    if (conf->sample_key == NGX_CONF_UNSET_PTR) {
+        conf->sample_key = prev->sample_key;
     }
 
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_llm_capture_module);
@@ -535,6 +573,12 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
                       "\"raw_payload\": the \"id\" in its rows would go to "
                       "the server with each replay in %s:%ui",
                       conf->outcome_file, conf->outcome_line);
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_conf_init_ptr_value(conf->sample_key, NULL);
+
+    if (ngx_http_llm_capture_sessions(cf, mcf, conf) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 

@@ -22,6 +22,7 @@
 
 #include "ngx_http_llm_capture_zone.h"
 #include "ngx_http_llm_capture_record.h"
+#include "ngx_http_llm_capture_siphash.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_OFF    0
@@ -62,6 +63,9 @@ typedef struct {
     ngx_http_llm_capture_loc_conf_t
                                   *defaults;
     uint64_t                       args_queue;      /* 0: no args */
+    uint8_t                        key[NGX_HTTP_LLM_CAPTURE_KEY];
+    ngx_array_t                   *session;         /* the default */
+    unsigned                       keyed:1;         /* llm_capture_key_file */
     unsigned                       args_off:1;      /* nothing is captured */
     unsigned                       args_bad_path:1; /* nor to a default path */
 
@@ -80,7 +84,10 @@ typedef struct {
 } ngx_http_llm_capture_main_conf_t;
 
 
-/* a piece of a path behind its last slash */
+/*
+ * A piece of a path behind its last slash, or what may name a session: a
+ * literal is then "body:PATH" or "prefix", with its NUL
+ */
 
 typedef struct {
     ngx_str_t                      literal;         /* data NULL: a value */
@@ -103,8 +110,12 @@ struct ngx_http_llm_capture_loc_conf_s {
     ngx_flag_t                     outcome;
     u_char                        *outcome_file;
     ngx_uint_t                     outcome_line;
+    ngx_array_t                   *session;         /* of part_t; NULL: off */
+    u_char                        *session_file;    /* NULL: the default */
+    ngx_uint_t                     session_line;
     size_t                         max_request_bytes;
     uint64_t                       sample;          /* of 2^32: kept below */
+    ngx_http_complex_value_t      *sample_key;      /* NULL: by request */
 
     ngx_str_t                      pattern;
     pcre2_code                    *regex;
@@ -177,8 +188,43 @@ char *ngx_http_llm_capture_set_args_file(ngx_conf_t *cf,
 char *ngx_http_llm_capture_set_timeout(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 
-/* says that the value of this directive "must %s"; always NGX_CONF_ERROR */
+/*
+ * Says that the value of this directive, or one of several, "must %s"; always
+ * NGX_CONF_ERROR
+ */
 char *ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *must);
+char *ngx_http_llm_capture_invalid_value(ngx_conf_t *cf, ngx_str_t *value,
+    const char *must);
+
+
+/* src/ngx_http_llm_capture_session.c */
+
+char *ngx_http_llm_capture_set_session(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_sample_key(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* of a place that captures: the default, or what was set, if it may be */
+ngx_int_t ngx_http_llm_capture_sessions(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_http_llm_capture_loc_conf_t *lcf);
+
+/* puts what names the session into the record, if anything does */
+void ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx);
+
+/* is it of a session that is kept, or a request of none that is? */
+ngx_uint_t ngx_http_llm_capture_sampled_request(ngx_http_request_t *r,
+    ngx_http_llm_capture_loc_conf_t *lcf);
+
+
+/* src/ngx_http_llm_capture_key_file.c */
+
+char *ngx_http_llm_capture_set_key_file(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* a reload: says so if the key is another one; either may be NULL */
+void ngx_http_llm_capture_key_changed(ngx_http_llm_capture_main_conf_t *old,
+    ngx_http_llm_capture_main_conf_t *new, ngx_log_t *log);
 
 
 /* src/ngx_http_llm_capture_conf.c */

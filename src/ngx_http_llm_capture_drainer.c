@@ -59,6 +59,7 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
 
     wconf.log = ngx_http_llm_capture_drainer_log;
     wconf.ctx = d;
+    wconf.key = mcf->keyed ? mcf->key : NULL;
     wconf.max_open = ngx_http_llm_capture_drainer_files(zones);
 
     d->writer = ngx_http_llm_capture_writer_create(&wconf);

@@ -36,6 +36,8 @@ static void ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx);
 static ngx_int_t ngx_http_llm_capture_encoded(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_llm_capture_whole(ngx_http_llm_capture_ctx_t *ctx,
     size_t size);
+static ngx_uint_t ngx_http_llm_capture_fits(ngx_http_llm_capture_ctx_t *ctx,
+    size_t len);
 static void ngx_http_llm_capture_refuse_ctx(ngx_http_llm_capture_ctx_t *ctx,
     ngx_http_llm_capture_counter_e why);
 static void ngx_http_llm_capture_copy(ngx_http_llm_capture_ctx_t *ctx,
@@ -213,7 +215,7 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     if (ngx_http_llm_capture_match(lcf, &uri) != NGX_OK) {
         why = NGX_HTTP_LLM_CAPTURE_C_unmatched;
 
-    } else if (!ngx_http_llm_capture_sampled(lcf->sample)) {
+    } else if (!ngx_http_llm_capture_sampled_request(r, lcf)) {
         why = NGX_HTTP_LLM_CAPTURE_C_sampled_out;
 
     } else if (ngx_http_llm_capture_encoded(r)) {
@@ -225,12 +227,7 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     } else if (ngx_http_llm_capture_destination(ctx, &uri) != NGX_OK) {
         why = NGX_HTTP_LLM_CAPTURE_C_bad_path;
 
-    } else if (!ngx_http_llm_capture_room(
-                   ngx_http_llm_capture_record_size(len > 0 ? len : 0,
-                       ctx->record.begin.path_len
-                       + ctx->record.begin.session_len,
-                       len > 0 ? len / NGX_HTTP_LLM_CAPTURE_CALL : 0)))
-    {
+    } else if (!ngx_http_llm_capture_fits(ctx, len > 0 ? (size_t) len : 0)) {
         why = NGX_HTTP_LLM_CAPTURE_C_queue_full;
 
     } else {
@@ -245,6 +242,20 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     }
 
     ngx_http_llm_capture_refuse_ctx(ctx, why);
+}
+
+
+/* with what names its session, which goes along */
+
+static ngx_uint_t
+ngx_http_llm_capture_fits(ngx_http_llm_capture_ctx_t *ctx, size_t len)
+{
+    ngx_http_llm_capture_session(ctx);
+
+    return ngx_http_llm_capture_room(
+               ngx_http_llm_capture_record_size(len,
+                   ctx->record.begin.path_len + ctx->record.begin.session_len,
+                   len / NGX_HTTP_LLM_CAPTURE_CALL));
 }
 
 

@@ -74,6 +74,8 @@ ngx_http_llm_capture_keep(ngx_http_llm_capture_main_conf_t *mcf,
     k->mcf.lock = mcf->lock;
     k->mcf.born = mcf->born;
     k->mcf.drain_timeout = mcf->drain_timeout;
+    ngx_memcpy(k->mcf.key, mcf->key, NGX_HTTP_LLM_CAPTURE_KEY);
+    k->mcf.keyed = mcf->keyed;
 
     ngx_http_llm_capture_kept_users(k);
 

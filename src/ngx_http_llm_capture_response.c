@@ -431,6 +431,7 @@ ngx_http_llm_capture_send_outcome(ngx_http_request_t *r,
     begin = ctx->record.begin;
     begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
     begin.path_len = (uint16_t) len;
+    begin.session_len = 0;
 
     if (len
         && ngx_http_llm_capture_put_outcome(&begin, path, iov, s ? 4 : 1)

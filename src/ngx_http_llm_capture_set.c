@@ -438,15 +438,23 @@ ngx_http_llm_capture_invalid(ngx_conf_t *cf, const char *must)
 
     value = cf->args->elts;
 
+    return ngx_http_llm_capture_invalid_value(cf, &value[1], must);
+}
+
+
+char *
+ngx_http_llm_capture_invalid_value(ngx_conf_t *cf, ngx_str_t *value,
+    const char *must)
+{
     /* nginx cuts a line at 2048 bytes: the end of it is what helps */
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "invalid value \"%*s%s\" in \"%V\" directive, it must "
                        "%s",
-                       ngx_min(value[1].len, NGX_HTTP_LLM_CAPTURE_SHOWN),
-                       value[1].data,
-                       value[1].len > NGX_HTTP_LLM_CAPTURE_SHOWN ? "..." : "",
-                       &value[0], must);
+                       ngx_min(value->len, NGX_HTTP_LLM_CAPTURE_SHOWN),
+                       value->data,
+                       value->len > NGX_HTTP_LLM_CAPTURE_SHOWN ? "..." : "",
+                       (ngx_str_t *) cf->args->elts, must);
 
     return NGX_CONF_ERROR;
 }

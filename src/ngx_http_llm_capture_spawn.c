@@ -148,6 +148,9 @@ ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
     m->gen = 0;
 
     if (m->cycle) {
+        ngx_http_llm_capture_key_changed(
+            ngx_http_llm_capture_main_conf(m->cycle),
+            ngx_http_llm_capture_main_conf(cycle), cycle->log);
         ngx_http_llm_capture_replace(m->cycle, cycle);
     }
 

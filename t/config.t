@@ -35,6 +35,9 @@ GOOD = {
     'llm_capture_max_request_bytes': '64k',
     'llm_capture_sample_rate': '0.5',
     'llm_capture_endpoint_pattern': '^/v1/',
+    'llm_capture_session_id': '$arg_a body:metadata.session_id prefix',
+    'llm_capture_sample_key': '$arg_a',
+    'llm_capture_key_file': '%%DIR%%/key',
     'llm_capture_max_queue_bytes': '512m',
     'llm_capture_args': "'{}'",
     'llm_capture_args_file': '%%DIR%%/args.json',
@@ -42,7 +45,10 @@ GOOD = {
 }
 
 HTTP_ONLY = ('llm_capture_max_queue_bytes', 'llm_capture_args',
-             'llm_capture_args_file', 'llm_capture_drain_timeout')
+             'llm_capture_args_file', 'llm_capture_drain_timeout',
+             'llm_capture_key_file')
+
+KEY = '0123456789abcdefFEDCBA9876543210'
 
 SIZE = 'it must be (a|"auto" or a) size from 1 to 10?2?4?g, such as '
 
@@ -95,6 +101,24 @@ WRONG = [
     *(('llm_capture_drain_timeout', v, 'it must be a time above 0') for v in (
         '0', '0s', '-1', 'x', '4q', '""')),
 
+    *(('llm_capture_session_id', v, 'it must contain variables, be "prefix" or'
+       ' "body:" and names between dots, or be "off" alone') for v in (
+           '""', 'on', 'Prefix', 'body', 'body:', 'body:.user', 'body:user.',
+           'body:a..b', 'body:$arg_a', 'body:' + 'n' * 128)),
+    *(('llm_capture_sample_key', v, 'it must contain variables of the request,'
+       ' not of its body') for v in (
+           '""', 'x', 'prefix', 'body:user', 'body:$arg_a')),
+
+    ('llm_capture_key_file', '""', 'it must be the name of a file'),
+    ('llm_capture_key_file', '%%DIR%%', 'it must be a regular file'),
+    ('llm_capture_key_file', '%%DIR%%/fifo', 'it must be a regular file'),
+    *(('llm_capture_key_file', f'%%DIR%%/key{mode}', 'it must be a file that'
+       ' others than its owner and group cannot read or write')
+      for mode in ('604', '602', '666')),
+    *(('llm_capture_key_file', f'%%DIR%%/{name}', 'it must be a file of 32'
+       ' hexadecimal digits, and no more than a line feed behind them')
+      for name in ('empty', 'short', 'long', 'letters', 'two-feeds', 'crlf')),
+
     ('llm_capture_args_file', '""', 'it must be the name of a file'),
     ('llm_capture_args_file', '%%DIR%%', 'it must be a regular file'),
     ('llm_capture_args_file', '%%DIR%%/fifo', 'it must be a regular file'),
@@ -131,6 +155,12 @@ def refused(ng, place, directive, value, pattern, name):
     return said
 
 
+def key_file(path, text=KEY + '\n', mode=0o600):
+    with open(path, 'w') as f:
+        f.write(text)
+    os.chmod(path, mode)
+
+
 def tree(top):
     found = []
     for at, dirs, files in os.walk(top):
@@ -154,6 +184,13 @@ def test_wrong_values(ng):
     with open(ng.dir + '/large', 'w') as f:
         f.write(' ' * (1024 * 1024 + 1))
 
+    for name, text in (('empty', ''), ('short', KEY[:31]), ('long', KEY + '0'),
+                       ('letters', KEY[:31] + 'g'), ('two-feeds', KEY + '\n\n'),
+                       ('crlf', KEY + '\r\n')):
+        key_file(f'{ng.dir}/{name}', text)
+    for mode in 0o604, 0o602, 0o666:
+        key_file(f'{ng.dir}/key{mode:o}', KEY, mode)
+
     for directive, value, pattern in WRONG:
         place = 'http' if directive in HTTP_ONLY else 'location'
         said = refused(ng, place, directive, value, pattern,
@@ -165,6 +202,20 @@ def test_wrong_values(ng):
     refused(ng, 'http', 'llm_capture_args_file', '%%DIR%%/missing',
             r'open\(\) "/\S*/missing" failed \(2: No such file',
             'a missing file of args is refused')
+    refused(ng, 'http', 'llm_capture_key_file', '%%DIR%%/missing',
+            r'open\(\) "/\S*/missing" of "llm_capture_key_file" failed '
+            r'\(2: No such file', 'a missing key file is refused')
+    names = ' '.join(f'body:{"n" * 120}{i}' for i in range(30))
+    refused(ng, 'location', 'llm_capture_session_id', names,
+            'has too many names of members of the body', 'too many names')
+    refused(ng, 'location', 'llm_capture_session_id', '$arg_a off',
+            'invalid value "off" in "llm_capture_session_id" directive',
+            'off beside a value is refused')
+    for place in 'http', 'location':
+        said = refused(ng, place, 'llm_capture_session_id', 'prefix; llm_capture'
+                       ' on; llm_capture_format raw_payload',
+                       r'cannot be set with "raw_payload": the "session_id"',
+                       f'sessions in {place} with raw_payload are refused')
     code, said = ng.test(**{**UNUSED, 'location':
                             'llm_capture on; llm_capture_path /a/$nosuch;'})
     ok(code == 1 and 'unknown "nosuch" variable' in said,
@@ -195,7 +246,8 @@ def test_places(ng):
            and f'"{directive}" directive is not allowed here' in said,
            f'{directive} is refused in if', said)
 
-        for bad in '', ' a b':
+        several = directive == 'llm_capture_session_id'
+        for bad in ('',) if several else ('', ' a b'):
             words = {**UNUSED, 'http': f'{directive}{bad};'}
             code, said = ng.test(**words)
             ok(code == 1 and 'invalid number of arguments in '
@@ -277,13 +329,27 @@ def test_taken(ng):
             'llm_capture_sample_rate 0.0000000000000000001;',
             '',
             'llm_capture_endpoint_pattern ^/v1/;',
+            'llm_capture_session_id off;',
+            'llm_capture_session_id prefix;',
+            'llm_capture_session_id "$arg_a-$arg_b" body:user;',
+            'llm_capture_session_id off; llm_capture_format raw_payload;',
+            'llm_capture_sample_key off;',
+            'llm_capture_sample_key "$arg_a$arg_b";',
             'llm_capture_endpoint_pattern "^/v[1-9]/.{1,3}$";'):
         code, said = ng.test(**{**UNUSED, 'location': line})
         is_(code, 0, f'{line[:60] or "nothing"} is taken') or diag(said)
 
+    os.symlink('key', ng.dir + '/key-link')
+    key_file(ng.dir + '/key-group', mode=0o440)
+    key_file(ng.dir + '/key-bare', KEY)
+
     for line in ('llm_capture_max_queue_bytes auto;',
                  'llm_capture_max_queue_bytes 1g;',
                  'llm_capture_max_queue_bytes 1G;',
+                 'llm_capture_key_file key;',
+                 'llm_capture_key_file key-link;',
+                 'llm_capture_key_file key-group;',
+                 'llm_capture_key_file key-bare;',
                  'llm_capture_drain_timeout 1ms;',
                  'llm_capture_drain_timeout 1m;'):
         code, said = ng.test(**{**UNUSED, 'http': 'llm_capture on;' + line})
@@ -587,6 +653,7 @@ ng = Nginx(path='', start=False, level='notice')
 try:
     with open(ng.dir + '/args.json', 'w') as f:
         f.write('{}\n')
+    key_file(ng.dir + '/key')
 
     for test in (test_wrong_values, test_places, test_duplicates, test_taken,
                  test_file_system):

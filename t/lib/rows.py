@@ -6,8 +6,10 @@ import re
 class Row:
     """A line of a capture file; payload is the body's bytes."""
 
-    SHAPE = re.compile(rb'\{"timestamp":(0|[1-9][0-9]*),"payload":(\{.*\})\}',
-                       re.S)
+    SHAPE = re.compile(rb'\{"timestamp":(0|[1-9][0-9]*)'
+                       rb'(?:,"id":"[0-9a-f]{16}")?'
+                       rb'(?:,"session_id":"[0-9a-f]{16}")?'
+                       rb',"payload":(\{.*\})\}', re.S)
 
     def __init__(self, line):
         import orjson

@@ -36,6 +36,8 @@ static char *ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent,
 static char *ngx_http_llm_capture_enable(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf,
     ngx_http_llm_capture_loc_conf_t *conf);
+static void ngx_http_llm_capture_merge_flag(ngx_http_llm_capture_flag_t *conf,
+    ngx_http_llm_capture_flag_t *prev);
 static ngx_int_t ngx_http_llm_capture_one_format(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf,
     ngx_http_llm_capture_loc_conf_t *conf);
@@ -88,7 +90,7 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
 
     { ngx_string("llm_capture_outcome"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
-      ngx_http_llm_capture_set_outcome,
+      ngx_http_llm_capture_set_flag,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_llm_capture_loc_conf_t, outcome),
       NULL },
@@ -112,6 +114,20 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       ngx_http_llm_capture_set_key_file,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
+      NULL },
+
+    { ngx_string("llm_capture_hash_ids"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_http_llm_capture_set_flag,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_llm_capture_loc_conf_t, hash_ids),
+      NULL },
+
+    { ngx_string("llm_capture_output_text"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_http_llm_capture_set_flag,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_llm_capture_loc_conf_t, output_text),
       NULL },
 
     { ngx_string("llm_capture_max_queue_bytes"),
@@ -423,8 +439,12 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
      *     conf->base_len = 0;
      *     conf->format_file = NULL;
      *     conf->format_line = 0;
-     *     conf->outcome_file = NULL;
-     *     conf->outcome_line = 0;
+     *     conf->outcome.file = NULL;
+     *     conf->outcome.line = 0;
+     *     conf->hash_ids.file = NULL;
+     *     conf->hash_ids.line = 0;
+     *     conf->output_text.file = NULL;
+     *     conf->output_text.line = 0;
      *     conf->session = NULL;
      *     conf->session_file = NULL;
      *     conf->session_line = 0;
@@ -439,10 +459,22 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
     conf->format = NGX_CONF_UNSET_UINT;
     conf->max_request_bytes = NGX_CONF_UNSET_SIZE;
     conf->sample = NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET;
-    conf->outcome = NGX_CONF_UNSET;
+    conf->outcome.value = NGX_CONF_UNSET;
+    conf->hash_ids.value = NGX_CONF_UNSET;
+    conf->output_text.value = NGX_CONF_UNSET;
     conf->sample_key = NGX_CONF_UNSET_PTR;
 
     return conf;
+}
+
+
+static void
+ngx_http_llm_capture_merge_flag(ngx_http_llm_capture_flag_t *conf,
+    ngx_http_llm_capture_flag_t *prev)
+{
+    if (conf->value == NGX_CONF_UNSET) {
+        *conf = *prev;
+    }
 }
 
 
@@ -486,11 +518,9 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->sample = prev->sample;
     }
 
-    if (conf->outcome == NGX_CONF_UNSET) {
-        conf->outcome = prev->outcome;
-        conf->outcome_file = prev->outcome_file;
-        conf->outcome_line = prev->outcome_line;
-    }
+    ngx_http_llm_capture_merge_flag(&conf->outcome, &prev->outcome);
+    ngx_http_llm_capture_merge_flag(&conf->hash_ids, &prev->hash_ids);
+    ngx_http_llm_capture_merge_flag(&conf->output_text, &prev->output_text);
 
     if (conf->session_file == NULL) {
         conf->session = prev->session;
@@ -565,14 +595,7 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
         return NGX_CONF_ERROR;
     }
 
-    if (conf->outcome == 1
-        && conf->format == NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD)
-    {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"llm_capture_outcome\" cannot be on with "
-                      "\"raw_payload\": the \"id\" in its rows would go to "
-                      "the server with each replay in %s:%ui",
-                      conf->outcome_file, conf->outcome_line);
+    if (ngx_http_llm_capture_check_rows(cf, conf) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -598,7 +621,7 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
 }
 
 
-/* AIPerf refuses all of a file that holds rows of both formats */
+/* AIPerf refuses all of a file that holds rows of two formats */
 
 static ngx_int_t
 ngx_http_llm_capture_one_format(ngx_conf_t *cf,

@@ -95,6 +95,15 @@ typedef struct {
 } ngx_http_llm_capture_part_t;
 
 
+/* on or off, and where it was set, for a message */
+
+typedef struct {
+    ngx_flag_t                     value;
+    u_char                        *file;
+    ngx_uint_t                     line;
+} ngx_http_llm_capture_flag_t;
+
+
 struct ngx_http_llm_capture_loc_conf_s {
     ngx_uint_t                     enable;          /* OFF, ON, VAR */
     ngx_uint_t                     enable_wanted;   /* as configured */
@@ -107,9 +116,9 @@ struct ngx_http_llm_capture_loc_conf_s {
     ngx_uint_t                     format;
     u_char                        *format_file;     /* where it was set, */
     ngx_uint_t                     format_line;     /* for a message */
-    ngx_flag_t                     outcome;
-    u_char                        *outcome_file;
-    ngx_uint_t                     outcome_line;
+    ngx_http_llm_capture_flag_t    outcome;
+    ngx_http_llm_capture_flag_t    hash_ids;
+    ngx_http_llm_capture_flag_t    output_text;
     ngx_array_t                   *session;         /* of part_t; NULL: off */
     u_char                        *session_file;    /* NULL: the default */
     ngx_uint_t                     session_line;
@@ -177,8 +186,8 @@ char *ngx_http_llm_capture_set_rate(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_llm_capture_set_pattern(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
-char *ngx_http_llm_capture_set_outcome(ngx_conf_t *cf,
-    ngx_command_t *cmd, void *conf);
+char *ngx_http_llm_capture_set_flag(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_llm_capture_set_queue(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_llm_capture_set_args(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -243,6 +252,10 @@ ngx_int_t ngx_http_llm_capture_path(ngx_conf_t *cf,
  */
 ngx_int_t ngx_http_llm_capture_args(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_str_t *text);
+
+/* is each flag that is on of use for the rows of the format? */
+ngx_int_t ngx_http_llm_capture_check_rows(ngx_conf_t *cf,
+    ngx_http_llm_capture_loc_conf_t *lcf);
 
 /* the built-in defaults, unless args gave others */
 ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,
@@ -309,9 +322,10 @@ ngx_uint_t ngx_http_llm_capture_sampled(uint64_t sample);
 /* a number that no other request has; never 0 */
 uint64_t ngx_http_llm_capture_uid(void);
 
-/* an outcome, at once and whole; NGX_DECLINED: the ring is full */
-ngx_int_t ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
-    const char *path, struct iovec *iov, ngx_uint_t n);
+/* an outcome, at once and whole, or only that there is none to come */
+void ngx_http_llm_capture_put_outcome(
+    const ngx_http_llm_capture_begin_t *begin, const char *path,
+    struct iovec *iov, ngx_uint_t n);
 
 /* is there room for a body of len bytes? */
 ngx_uint_t ngx_http_llm_capture_room(size_t len);

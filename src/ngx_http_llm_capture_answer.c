@@ -80,6 +80,29 @@ ngx_http_llm_capture_answer_read(ngx_http_llm_capture_drain_t *d,
 }
 
 
+void
+ngx_http_llm_capture_reply_answer(const ngx_http_llm_capture_reply_t *reply,
+    const uint8_t *body, ngx_http_llm_capture_answer_t *answer)
+{
+    memset(answer, 0, sizeof(*answer));
+
+    if (reply->flags & (NGX_HTTP_LLM_CAPTURE_REPLY_STREAM
+                        |NGX_HTTP_LLM_CAPTURE_REPLY_JSON))
+    {
+        answer->head = body;
+        answer->head_len = reply->head;
+        answer->tail = body + reply->head;
+        answer->tail_len = reply->tail;
+        answer->total = reply->bytes;
+        answer->deltas = reply->deltas;
+    }
+
+    answer->stream = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_STREAM) != 0;
+    answer->complete = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_COMPLETE)
+                       != 0;
+}
+
+
 static size_t
 ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
     const ngx_http_llm_capture_wait_t *wait,
@@ -90,22 +113,7 @@ ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
     ngx_http_llm_capture_answer_t   answer;
     ngx_http_llm_capture_outcome_t  outcome;
 
-    memset(&answer, 0, sizeof(answer));
-
-    if (reply->flags & (NGX_HTTP_LLM_CAPTURE_REPLY_STREAM
-                        |NGX_HTTP_LLM_CAPTURE_REPLY_JSON))
-    {
-        answer.head = body;
-        answer.head_len = reply->head;
-        answer.tail = body + reply->head;
-        answer.tail_len = reply->tail;
-        answer.total = reply->bytes;
-        answer.deltas = reply->deltas;
-    }
-
-    answer.stream = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_STREAM) != 0;
-    answer.complete = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_COMPLETE)
-                      != 0;
+    ngx_http_llm_capture_reply_answer(reply, body, &answer);
 
     (void) ngx_http_llm_capture_outcome(&outcome, &answer);
 
@@ -184,14 +192,56 @@ ngx_http_llm_capture_answer_make(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* to a request whose row needs it */
+
+static void
+ngx_http_llm_capture_answer_trace(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_upload_t *request)
+{
+    uint8_t                       buf[NGX_HTTP_LLM_CAPTURE_REPLY_SIZE];
+    ngx_http_llm_capture_reply_t  reply;
+
+    ngx_http_llm_capture_trace_answered(d, request, u,
+        ngx_http_llm_capture_answer_read(d, u, &reply, buf) == 0
+            ? &reply : NULL,
+        buf + sizeof(reply));
+}
+
+
+/* 0: it has to wait, its request is under way; -1: it has none */
+
+static int
+ngx_http_llm_capture_answer_try(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    ngx_http_llm_capture_wait_t     wait;
+    ngx_http_llm_capture_upload_t  *request;
+
+    if (ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {
+        ngx_http_llm_capture_answer_make(d, u, &wait);
+        return 1;
+    }
+
+    request = ngx_http_llm_capture_upload_pair(d, u->uid, 0);
+
+    if (request == NULL) {
+        return -1;
+    }
+
+    if (request->state == NGX_HTTP_LLM_CAPTURE_U_HELD) {
+        ngx_http_llm_capture_answer_trace(d, u, request);
+        return 1;
+    }
+
+    return 0;
+}
+
+
 void
 ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
-    ngx_http_llm_capture_wait_t  wait;
-
-    if (ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {
-        ngx_http_llm_capture_answer_make(d, u, &wait);
+    if (ngx_http_llm_capture_answer_try(d, u) == 1) {
         return;
     }
 
@@ -208,8 +258,8 @@ ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
 void
 ngx_http_llm_capture_answer_retry(ngx_http_llm_capture_drain_t *d)
 {
+    int                             rc;
     uint32_t                        i;
-    ngx_http_llm_capture_wait_t     wait;
     ngx_http_llm_capture_queue_t    q;
     ngx_http_llm_capture_upload_t  *u, *next;
 
@@ -230,13 +280,12 @@ ngx_http_llm_capture_answer_retry(ngx_http_llm_capture_drain_t *d)
     for (u = q.n ? q.first : NULL; u; u = next) {
         next = u->next;
 
-        if (ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {
-            ngx_http_llm_capture_answer_make(d, u, &wait);
+        rc = ngx_http_llm_capture_answer_try(d, u);
 
-        } else if (ngx_http_llm_capture_upload_pair(d, u->uid, 0)) {
+        if (rc == 0) {
             ngx_http_llm_capture_queue_add(&d->parked, u);
 
-        } else {
+        } else if (rc == -1) {
             ngx_http_llm_capture_upload_refuse(d, u,
                                                NGX_HTTP_LLM_CAPTURE_C_aborted);
         }
@@ -258,7 +307,7 @@ ngx_http_llm_capture_answer_why(ngx_http_llm_capture_drain_t *d,
         request = ngx_http_llm_capture_upload_pair(d, u->uid, 0);
 
         if (request) {
-            request->unanswered = 1;
+            ngx_http_llm_capture_trace_unanswered(d, request, why);
         }
 
         return NGX_HTTP_LLM_CAPTURE_C_max;
@@ -305,22 +354,56 @@ ngx_http_llm_capture_answer_alive(ngx_http_llm_capture_drain_t *d,
 }
 
 
+static void
+ngx_http_llm_capture_answer_expire_held(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_pids_t *pids)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->pairs[i]; u; u = u->pair) {
+            if (u->state == NGX_HTTP_LLM_CAPTURE_U_HELD
+                && !ngx_http_llm_capture_answer_alive(d, pids, u->pid)
+                && ngx_http_llm_capture_upload_pair(d, u->uid, 1) == NULL)
+            {
+                ngx_http_llm_capture_trace_unanswered(d, u,
+                                              NGX_HTTP_LLM_CAPTURE_C_aborted);
+            }
+        }
+    }
+
+    ngx_http_llm_capture_settle(d);
+}
+
+
 /* what a dead worker put in before its end is read first */
 
 void
 ngx_http_llm_capture_answer_expire(ngx_http_llm_capture_drain_t *d)
 {
-    uint32_t                      i, at, row;
-    uint64_t                      uid[NGX_HTTP_LLM_CAPTURE_BATCH];
-    unsigned                      n;
-    ngx_http_llm_capture_wait_t   wait;
-    ngx_http_llm_capture_pids_t   pids;
+    uint32_t                        i, at, row;
+    uint64_t                        uid[NGX_HTTP_LLM_CAPTURE_BATCH];
+    unsigned                        n;
+    ngx_http_llm_capture_wait_t     wait;
+    ngx_http_llm_capture_pids_t     pids;
+    ngx_http_llm_capture_upload_t  *u;
 
-    if (ngx_http_llm_capture_waits_n(d->waits) == 0 || d->recovering) {
+    if (d->recovering
+        || (ngx_http_llm_capture_waits_n(d->waits) == 0 && d->nheld == 0))
+    {
         return;
     }
 
     pids.n = 0;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->pairs[i]; u; u = u->pair) {
+            if (u->state == NGX_HTTP_LLM_CAPTURE_U_HELD) {
+                (void) ngx_http_llm_capture_answer_alive(d, &pids, u->pid);
+            }
+        }
+    }
 
     for (at = 0; ngx_http_llm_capture_waits_next(d->waits, &at, &wait); ) {
         (void) ngx_http_llm_capture_answer_alive(d, &pids, wait.pid);
@@ -329,6 +412,8 @@ ngx_http_llm_capture_answer_expire(ngx_http_llm_capture_drain_t *d)
     for (i = 0; i < d->zone.nrings; i++) {
         ngx_http_llm_capture_assemble(d, i);
     }
+
+    ngx_http_llm_capture_answer_expire_held(d, &pids);
 
     n = 0;
     row = 0;

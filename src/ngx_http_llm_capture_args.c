@@ -247,12 +247,18 @@ static const char *
 ngx_http_llm_capture_args_set_format(ngx_http_llm_capture_args_t *args,
     json_t *value)
 {
-    size_t       len;
-    const char  *s;
+    size_t                          len;
+    const char                     *s;
+    ngx_http_llm_capture_format_e   format;
 
     s = ngx_http_llm_capture_args_string(value, &len);
 
-    if (s && ngx_http_llm_capture_args_format(s, len, &args->format) == 0) {
+    /* NIM has two */
+
+    if (s && ngx_http_llm_capture_args_format(s, len, &format) == 0
+        && !ngx_http_llm_capture_is_trace(format))
+    {
+        args->format = format;
         return NULL;
     }
 
@@ -485,7 +491,7 @@ ngx_http_llm_capture_args_format(const char *s, size_t n,
     unsigned  i;
 
     static const char *const  names[NGX_HTTP_LLM_CAPTURE_FORMATS] = {
-        "mooncake_payload", "raw_payload"
+        "mooncake_payload", "raw_payload", "mooncake_trace", "baseten_trace"
     };
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_FORMATS; i++) {

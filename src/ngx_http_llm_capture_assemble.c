@@ -83,6 +83,35 @@ ngx_http_llm_capture_take_moved(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* a predecessor held it, and died before it marked the frames */
+
+static int
+ngx_http_llm_capture_take_held(ngx_http_llm_capture_drain_t *d, uint32_t ring,
+    ngx_http_llm_capture_frame_t *f, ngx_http_llm_capture_begin_t *begin,
+    ngx_http_llm_capture_piece_t *piece)
+{
+    ngx_http_llm_capture_frame_t   *frame;
+    ngx_http_llm_capture_upload_t  *u;
+
+    if (!ngx_http_llm_capture_is_trace(begin->format) || begin->uid == 0) {
+        return 0;
+    }
+
+    u = ngx_http_llm_capture_upload_pair(d, begin->uid, 0);
+
+    if (u == NULL || !u->held || u->ring != ring || u->id != f->id) {
+        return 0;
+    }
+
+    frame = (ngx_http_llm_capture_frame_t *)
+                (ngx_http_llm_capture_zone_data(&d->zone, ring) + piece->at);
+
+    *(volatile uint32_t *) &frame->mark = NGX_HTTP_LLM_CAPTURE_MOVED;
+
+    return 1;
+}
+
+
 static ngx_http_llm_capture_counter_e
 ngx_http_llm_capture_abort_why(uint16_t why)
 {
@@ -138,6 +167,11 @@ ngx_http_llm_capture_take(ngx_http_llm_capture_drain_t *d, uint32_t ring,
     u = ngx_http_llm_capture_upload_find(d, ring, f->id);
 
     if ((f->flags & NGX_HTTP_LLM_CAPTURE_BEGIN) && u == NULL) {
+
+        if (ngx_http_llm_capture_take_held(d, ring, f, &begin, piece)) {
+            return 0;
+        }
+
         u = ngx_http_llm_capture_upload_new(d, ring, f->id, &begin, path);
 
         if (u == NULL) {
@@ -169,7 +203,11 @@ ngx_http_llm_capture_take(ngx_http_llm_capture_drain_t *d, uint32_t ring,
         return 0;
     }
 
-    if (u->dest->file == NULL) {
+    if (u->flags & NGX_HTTP_LLM_CAPTURE_MISSED) {
+        ngx_http_llm_capture_upload_refuse(d, u,
+                                        NGX_HTTP_LLM_CAPTURE_C_queue_full);
+
+    } else if (u->dest->file == NULL) {
         ngx_http_llm_capture_upload_refuse(d, u,
                                            NGX_HTTP_LLM_CAPTURE_C_bad_path);
 

@@ -120,7 +120,7 @@ size_t
 ngx_http_llm_capture_upload_niov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u)
 {
-    if (u->text) {
+    if (u->text || u->told) {
         return 1;
     }
 
@@ -241,7 +241,55 @@ ngx_http_llm_capture_earliest(ngx_http_llm_capture_drain_t *d,
                 *wall = u->wall;
             }
         }
+
+        for (u = d->nheld ? d->pairs[i] : NULL; u; u = u->pair) {
+            if (u->held && u->dest->file == dest->file && u->mono < *mono) {
+                *mono = u->mono;
+                *wall = u->wall;
+            }
+        }
     }
+}
+
+
+/* rows of a trace are made only now: their numbers hang on the file's key */
+
+static int
+ngx_http_llm_capture_texts(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest)
+{
+    unsigned                        i, bad;
+    const uint8_t                  *key;
+    ngx_http_llm_capture_upload_t  *u, *next;
+
+    key = ngx_http_llm_capture_writer_key(d->conf.writer, dest->file, d->now);
+
+    if (key == NULL) {
+        ngx_http_llm_capture_writer_later(d->conf.writer, dest->file, d->now);
+        return -1;
+    }
+
+    bad = 0;
+    u = dest->ready.first;
+
+    for (i = dest->ready.n < NGX_HTTP_LLM_CAPTURE_BATCH
+             ? dest->ready.n : NGX_HTTP_LLM_CAPTURE_BATCH;
+         i;
+         i--, u = next)
+    {
+        next = u->next;
+
+        if (ngx_http_llm_capture_trace_text(d, u, key) == -1) {
+            ngx_http_llm_capture_upload_give_up(d, u);
+            bad = 1;
+        }
+    }
+
+    if (bad) {
+        ngx_http_llm_capture_settle(d);
+    }
+
+    return 0;
 }
 
 
@@ -319,6 +367,17 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
     uint64_t                        wall, mono;
     uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
     ngx_http_llm_capture_intent_t  *it;
+
+    if (ngx_http_llm_capture_is_trace(dest->format)) {
+
+        if (ngx_http_llm_capture_texts(d, dest) == -1) {
+            return 0;
+        }
+
+        if (dest->ready.n == 0) {
+            return 1;
+        }
+    }
 
     n = ngx_http_llm_capture_batch(d, dest, &niov);
 

@@ -6,36 +6,41 @@
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS  64
 
-#include <string.h>
-
 #include "ngx_http_llm_capture_blocks.h"
+
+
+static void
+ngx_http_llm_capture_blocks_number(ngx_http_llm_capture_siphash_t *s,
+    uint64_t n)
+{
+    uint8_t   bytes[8];
+    unsigned  i;
+
+    for (i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t) (n >> (8 * i));
+    }
+
+    ngx_http_llm_capture_siphash_update(s, bytes, sizeof(bytes));
+}
 
 
 static void
 ngx_http_llm_capture_blocks_next(ngx_http_llm_capture_blocks_t *b)
 {
-    uint8_t   chain[8];
-    unsigned  i;
-
-    for (i = 0; i < sizeof(chain); i++) {
-        chain[i] = (uint8_t) (b->chain >> (8 * i));
-    }
-
     b->fill = 0;
 
-    ngx_http_llm_capture_siphash_init(&b->hash, b->key);
+    ngx_http_llm_capture_siphash_init(&b->hash,
+                                      ngx_http_llm_capture_siphash_zero);
     ngx_http_llm_capture_siphash_update(&b->hash, "block", sizeof("block"));
-    ngx_http_llm_capture_siphash_update(&b->hash, chain, sizeof(chain));
+    ngx_http_llm_capture_blocks_number(&b->hash, b->chain);
 }
 
 
 void
-ngx_http_llm_capture_blocks_init(ngx_http_llm_capture_blocks_t *b,
-    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY])
+ngx_http_llm_capture_blocks_init(ngx_http_llm_capture_blocks_t *b)
 {
     b->chain = 0;
     b->n = 0;
-    memcpy(b->key, key, NGX_HTTP_LLM_CAPTURE_KEY);
 
     ngx_http_llm_capture_blocks_next(b);
 }
@@ -62,6 +67,23 @@ ngx_http_llm_capture_blocks_update(ngx_http_llm_capture_blocks_t *b,
             b->id[b->n++] = b->chain >> 16;
             ngx_http_llm_capture_blocks_next(b);
         }
+    }
+}
+
+
+void
+ngx_http_llm_capture_blocks_seal(ngx_http_llm_capture_blocks_t *b,
+    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY])
+{
+    uint32_t                        i;
+    ngx_http_llm_capture_siphash_t  s;
+
+    for (i = 0; i < b->n; i++) {
+        ngx_http_llm_capture_siphash_init(&s, key);
+        ngx_http_llm_capture_siphash_update(&s, "hash", sizeof("hash"));
+        ngx_http_llm_capture_blocks_number(&s, b->id[i]);
+
+        b->id[i] = ngx_http_llm_capture_siphash_end(&s) >> 16;
     }
 }
 

@@ -52,10 +52,18 @@ static void
 ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, unsigned recorded)
 {
+    /* the answer first: what is held knows of it, and not the other way */
+
+    if (u->partner) {
+        ngx_http_llm_capture_commit_upload(d, u->partner, 0);
+    }
+
     if (ngx_http_llm_capture_is_answer(u)) {
         ngx_http_llm_capture_waits_remove(d->waits, u->uid);
 
-    } else if (u->uid && recorded && !u->unanswered) {
+    } else if (u->uid && recorded && !u->unanswered
+               && !ngx_http_llm_capture_is_trace(u->dest->format))
+    {
         (void) ngx_http_llm_capture_waits_add(d->waits, u->uid, u->pid,
                                               u->dest->row, u->ts,
                                               u->session);
@@ -71,7 +79,7 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
 
     d->nuploads--;
     d->nanswers -= ngx_http_llm_capture_is_answer(u);
-    d->rings[u->ring].nuploads--;
+    d->rings[u->ring].nuploads -= !u->held;
     d->finished++;
 
     ngx_http_llm_capture_upload_free(d, u);
@@ -183,7 +191,7 @@ ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
         add[NGX_HTTP_LLM_CAPTURE_C_bytes] +=
             ngx_http_llm_capture_line_bytes(dest->format, &d->lines[i]);
 
-        if (u->uid == 0) {
+        if (u->uid == 0 || ngx_http_llm_capture_is_trace(dest->format)) {
             continue;
         }
 
@@ -454,6 +462,25 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* a row of a trace as it was: by the same key, or it is not the same */
+
+static int
+ngx_http_llm_capture_recover_text(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    const uint8_t  *key;
+
+    if (!ngx_http_llm_capture_is_trace(u->dest->format)) {
+        return 0;
+    }
+
+    key = ngx_http_llm_capture_writer_key(d->conf.writer, u->dest->file,
+                                          d->now);
+
+    return key ? ngx_http_llm_capture_trace_text(d, u, key) : -1;
+}
+
+
 /*
  * The refs stand as they are until the end: should this process die here too,
  * the next one compares the file with the lines of the same timestamps.
@@ -484,7 +511,9 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
         for (i = 0; i < have; i++) {
             u = d->batch[i];
 
-            if (u->state != NGX_HTTP_LLM_CAPTURE_U_READY || u->dest != dest) {
+            if (u->state != NGX_HTTP_LLM_CAPTURE_U_READY || u->dest != dest
+                || ngx_http_llm_capture_recover_text(d, u) == -1)
+            {
                 break;
             }
 

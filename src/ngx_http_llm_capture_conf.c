@@ -271,6 +271,67 @@ ngx_http_llm_capture_new_defaults(ngx_conf_t *cf)
 
 
 ngx_int_t
+ngx_http_llm_capture_check_rows(ngx_conf_t *cf,
+    ngx_http_llm_capture_loc_conf_t *lcf)
+{
+    ngx_uint_t                    i;
+    ngx_http_llm_capture_flag_t  *flag;
+
+    static const struct {
+        const char                     *directive;
+        size_t                          offset;
+        ngx_http_llm_capture_format_e   format;
+        const char                     *name;
+        const char                     *why;
+    } no[] = {
+        { "llm_capture_outcome",
+          offsetof(ngx_http_llm_capture_loc_conf_t, outcome),
+          NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD, "raw_payload",
+          "the \"id\" in its rows would go to the server with each replay" },
+
+        { "llm_capture_hash_ids",
+          offsetof(ngx_http_llm_capture_loc_conf_t, hash_ids),
+          NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD, "raw_payload",
+          "it is for \"mooncake_trace\"" },
+
+        { "llm_capture_hash_ids",
+          offsetof(ngx_http_llm_capture_loc_conf_t, hash_ids),
+          NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD, "mooncake_payload",
+          "it is for \"mooncake_trace\"" },
+
+        { "llm_capture_output_text",
+          offsetof(ngx_http_llm_capture_loc_conf_t, output_text),
+          NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD, "raw_payload",
+          "it is for \"baseten_trace\"" },
+
+        { "llm_capture_output_text",
+          offsetof(ngx_http_llm_capture_loc_conf_t, output_text),
+          NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD, "mooncake_payload",
+          "it is for \"baseten_trace\"" },
+
+        { "llm_capture_output_text",
+          offsetof(ngx_http_llm_capture_loc_conf_t, output_text),
+          NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE, "mooncake_trace",
+          "its rows hold no text" }
+    };
+
+    for (i = 0; i < sizeof(no) / sizeof(no[0]); i++) {
+        flag = (ngx_http_llm_capture_flag_t *) ((char *) lcf + no[i].offset);
+
+        if (flag->value == 1 && lcf->format == no[i].format) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"%s\" cannot be on with \"%s\": %s in %s:%ui",
+                          no[i].directive, no[i].name, no[i].why, flag->file,
+                          flag->line);
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
 ngx_http_llm_capture_defaults(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf)
 {

@@ -124,6 +124,31 @@ ngx_http_llm_capture_endpoint(ngx_str_t *uri)
 }
 
 
+/* what its rows are to hold */
+
+static ngx_uint_t
+ngx_http_llm_capture_flags(ngx_http_llm_capture_loc_conf_t *lcf)
+{
+    ngx_uint_t  flags;
+
+    flags = 0;
+
+    /* a column of each row of baseten_trace */
+
+    if (lcf->hash_ids.value == 1
+        || lcf->format == NGX_HTTP_LLM_CAPTURE_BASETEN_TRACE)
+    {
+        flags |= NGX_HTTP_LLM_CAPTURE_HASH_IDS;
+    }
+
+    if (lcf->output_text.value == 1) {
+        flags |= NGX_HTTP_LLM_CAPTURE_OUTPUT;
+    }
+
+    return flags;
+}
+
+
 /* where to, once per request */
 
 ngx_int_t
@@ -149,6 +174,7 @@ ngx_http_llm_capture_destination(ngx_http_llm_capture_ctx_t *ctx,
 
     begin->hash = lcf->hash;
     begin->format = (uint8_t) lcf->format;
+    begin->flags = (uint16_t) ngx_http_llm_capture_flags(lcf);
     begin->endpoint = (uint8_t) ngx_http_llm_capture_endpoint(uri);
 
     if (lcf->parts == NULL) {

@@ -158,9 +158,10 @@ ngx_http_llm_capture_drain_destroy(ngx_http_llm_capture_drain_t *d)
     ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_upload_t  *u;
 
-    for (dest = d->busy; dest; dest = dest->busy) {
-        for (u = dest->ready.n ? dest->ready.first : NULL; u; u = u->next) {
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->pairs[i]; u; u = u->pair) {
             free(u->text);
+            free(u->told);
         }
     }
 
@@ -334,7 +335,7 @@ unsigned
 ngx_http_llm_capture_drain_left(ngx_http_llm_capture_drain_t *d)
 {
     return ngx_http_llm_capture_drain_owned(d)
-           + ngx_http_llm_capture_waits_n(d->waits);
+           + ngx_http_llm_capture_waits_n(d->waits) + d->nheld;
 }
 
 
@@ -397,6 +398,15 @@ ngx_http_llm_capture_drain_lose(ngx_http_llm_capture_drain_t *d)
 
     while (d->parked.n) {
         ngx_http_llm_capture_upload_give_up(d, d->parked.first);
+    }
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->pairs[i]; u; u = u->pair) {
+            if (u->state == NGX_HTTP_LLM_CAPTURE_U_HELD) {
+                ngx_http_llm_capture_trace_unanswered(d, u,
+                                                 NGX_HTTP_LLM_CAPTURE_C_lost);
+            }
+        }
     }
 
     for (i = 0; i < d->zone.nrings; i++) {

@@ -233,7 +233,9 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     } else {
         ctx->state = NGX_HTTP_LLM_CAPTURE_S_OPEN;
 
-        if (lcf->outcome == 1) {
+        if (lcf->outcome.value == 1
+            || ngx_http_llm_capture_is_trace((uint32_t) lcf->format))
+        {
             ctx->record.begin.uid = ngx_http_llm_capture_uid();
             ctx->record.begin.pid = (uint32_t) ngx_pid;
         }

@@ -54,12 +54,16 @@ ngx_http_llm_capture_format_head(char *p, unsigned format,
 {
     size_t  len;
 
-    if (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD) {
+    if (!ngx_http_llm_capture_is_timed(format)) {
         return 0;
     }
 
     len = ngx_http_llm_capture_put(p, "{\"timestamp\":");
     len += ngx_http_llm_capture_format_number(p + len, line->ts);
+
+    if (format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE) {
+        return len;
+    }
 
     if (line->uid) {
         len += ngx_http_llm_capture_put(p + len, ",\"id\":\"");

@@ -11,6 +11,8 @@
  *                        {"timestamp":N,"id":"HEX","session_id":"HEX",
  *                         "payload":BODY} LF, either of them alone too
  *     raw_payload        BODY LF
+ *     mooncake_trace     {"timestamp":N REST LF
+ *     baseten_trace      ROW LF
  *     outcomes           ROW LF
  *
  * The end of a line and the head of the next one share an iovec (a "join"),
@@ -71,6 +73,16 @@ typedef struct {
     uint32_t                     part;
     size_t                       skip;    /* bytes of the part */
 } ngx_http_llm_capture_cursor_t;
+
+
+/* has a line a timestamp, in ms since its file's epoch? */
+
+static inline unsigned
+ngx_http_llm_capture_is_timed(unsigned format)
+{
+    return format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
+           || format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE;
+}
 
 
 /* n: 1 to NGX_HTTP_LLM_CAPTURE_BATCH; the lines must outlive l */

@@ -86,6 +86,11 @@ ngx_http_llm_capture_unpin(ngx_http_llm_capture_drain_t *d, uint32_t ring)
 
         u = r->first->upload;
 
+        if (u->state == NGX_HTTP_LLM_CAPTURE_U_PAIRED) {
+            /* it goes with its request */
+            u = ngx_http_llm_capture_upload_pair(d, u->uid, 0);
+        }
+
         if (u->state == NGX_HTTP_LLM_CAPTURE_U_OPEN) {
             if (ngx_http_llm_capture_spill(d, u) == -1) {
                 ngx_http_llm_capture_upload_refuse(d, u,
@@ -270,7 +275,7 @@ ngx_http_llm_capture_relieve(ngx_http_llm_capture_drain_t *d)
         for (u = dest->ready.n ? dest->ready.first : NULL; u; u = next) {
             next = u->next;
 
-            if (d->rings[u->ring].gone) {
+            if (d->rings[(u->partner ? u->partner : u)->ring].gone) {
                 ngx_http_llm_capture_upload_give_up(d, u);
             }
         }

@@ -272,7 +272,8 @@ ngx_http_llm_capture_record_parse(const uint8_t *at,
 
         memcpy(begin, at + sizeof(ngx_http_llm_capture_frame_t), extra);
 
-        if (begin->path_len == 0
+        if ((begin->path_len == 0
+             && !(begin->flags & NGX_HTTP_LLM_CAPTURE_MISSED))
             || begin->path_len >= NGX_HTTP_LLM_CAPTURE_PATH
             || begin->session_len > NGX_HTTP_LLM_CAPTURE_SPEC
             || begin->format > NGX_HTTP_LLM_CAPTURE_OUTCOMES

@@ -44,6 +44,9 @@ typedef struct {
 /* a row with the text of the answer */
 #define NGX_HTTP_LLM_CAPTURE_OUTPUT      0x02
 
+/* an outcome that found its ring full: nothing but its number, nor a path */
+#define NGX_HTTP_LLM_CAPTURE_MISSED      0x04
+
 /* bytes of session_len at most */
 #define NGX_HTTP_LLM_CAPTURE_SPEC        4096
 
@@ -94,8 +97,7 @@ size_t ngx_http_llm_capture_record_size(size_t len, size_t names,
  * Takes a checked frame apart: `at` is where it stands, f the private copy of
  * its header.  Sets *body to where its bytes begin, from `at`; for a BEGIN
  * fills *begin (a copy) and *path (still in the ring: copy it, and the session
- * behind it).  Returns 0, or
- * -1 if it is not what it says.
+ * behind it).  Returns 0, or -1 if it is not what it says.
  */
 
 int ngx_http_llm_capture_record_parse(const uint8_t *at,

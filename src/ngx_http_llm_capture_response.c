@@ -432,13 +432,9 @@ ngx_http_llm_capture_send_outcome(ngx_http_request_t *r,
     begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
     begin.path_len = (uint16_t) len;
     begin.session_len = 0;
+    begin.flags = len ? 0 : NGX_HTTP_LLM_CAPTURE_MISSED;
 
-    if (len
-        && ngx_http_llm_capture_put_outcome(&begin, path, iov, s ? 4 : 1)
-           != NGX_OK)
-    {
-        /* counted by the helper, when this worker is gone */
-    }
+    ngx_http_llm_capture_put_outcome(&begin, path, iov, s ? 4 : 1);
 }
 
 
@@ -476,6 +472,14 @@ ngx_http_llm_capture_outcome_path(ngx_http_llm_capture_record_t *rec,
     size_t  len;
 
     len = rec->begin.path_len;
+
+    if (ngx_http_llm_capture_is_trace(rec->begin.format)) {
+
+        /* no file of its own */
+
+        ngx_memcpy(path, rec->path, len);
+        return len;
+    }
 
     if (len > sizeof(".jsonl") - 1
         && ngx_memcmp(rec->path + len - (sizeof(".jsonl") - 1), ".jsonl",

@@ -126,8 +126,9 @@ ngx_http_llm_capture_set_format(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                          &format)
         != 0)
     {
-        return ngx_http_llm_capture_invalid(cf, "be \"mooncake_payload\" or "
-                                                "\"raw_payload\"");
+        return ngx_http_llm_capture_invalid(cf,
+                                "be \"mooncake_payload\", \"raw_payload\", "
+                                "\"mooncake_trace\" or \"baseten_trace\"");
     }
 
     lcf->format = format;
@@ -222,13 +223,18 @@ ngx_http_llm_capture_set_pattern(ngx_conf_t *cf, ngx_command_t *cmd,
 
 
 char *
-ngx_http_llm_capture_set_outcome(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
+ngx_http_llm_capture_set_flag(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_llm_capture_loc_conf_t *lcf = conf;
+    char  *p = conf;
 
-    lcf->outcome_file = cf->conf_file->file.name.data;
-    lcf->outcome_line = cf->conf_file->line;
+    ngx_http_llm_capture_flag_t  *flag;
+
+    flag = (ngx_http_llm_capture_flag_t *) (p + cmd->offset);
+
+    flag->file = cf->conf_file->file.name.data;
+    flag->line = cf->conf_file->line;
+
+    /* its value comes first */
 
     return ngx_conf_set_flag_slot(cf, cmd, conf);
 }

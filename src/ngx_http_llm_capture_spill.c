@@ -4,7 +4,7 @@
  */
 
 /*
- * Slow uploads, moved out of the rings.  A body that trickles in would pin
+ * Uploads that were moved out of the rings.  A body that trickles in would pin
  * all that came behind it; its bytes go to blocks of the arena in the zone,
  * where a successor finds them (a heap would die with the helper at every
  * reload).
@@ -109,15 +109,15 @@ ngx_http_llm_capture_spill_reserve(ngx_http_llm_capture_drain_t *d,
 }
 
 
-int
-ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u)
+/* a chain with what its BEGIN added, and room for so many bytes; NONE: none */
+
+static uint32_t
+ngx_http_llm_capture_spill_begin(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint64_t bytes)
 {
-    uint32_t                       chain;
-    uint64_t                       used;
-    ngx_http_llm_capture_begin_t   begin;
-    ngx_http_llm_capture_chain_t  *c;
-    ngx_http_llm_capture_piece_t  *piece;
+    uint32_t                      chain;
+    uint64_t                      used;
+    ngx_http_llm_capture_begin_t  begin;
 
     memset(&begin, 0, sizeof(begin));
 
@@ -131,38 +131,71 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     begin.format = (uint8_t) u->dest->format;
     begin.flags = u->flags;
 
-    if (ngx_http_llm_capture_spill_reserve(d, 0,
-                                 sizeof(begin) + begin.path_len
-                                 + begin.session_len + u->len)
-        == -1)
-    {
-        return -1;
+    used = sizeof(begin) + begin.path_len + begin.session_len;
+
+    if (ngx_http_llm_capture_spill_reserve(d, 0, used + bytes) == -1) {
+        return NGX_HTTP_LLM_CAPTURE_NONE;
     }
 
     chain = ngx_http_llm_capture_spill_chain(d);
 
     if (chain == NGX_HTTP_LLM_CAPTURE_NONE) {
-        return -1;
+        return NGX_HTTP_LLM_CAPTURE_NONE;
     }
 
     ngx_http_llm_capture_arena_append(d, chain, 0, (uint8_t *) &begin,
                                       sizeof(begin));
-    used = sizeof(begin);
-
-    ngx_http_llm_capture_arena_append(d, chain, used,
+    ngx_http_llm_capture_arena_append(d, chain, sizeof(begin),
                                       (uint8_t *) u->dest->path,
                                       begin.path_len);
-    used += begin.path_len;
 
     if (begin.session_len) {
-        ngx_http_llm_capture_arena_append(d, chain, used,
+        ngx_http_llm_capture_arena_append(d, chain,
+                           sizeof(begin) + begin.path_len,
                            (const uint8_t *)
                                ngx_http_llm_capture_upload_spec(d, u),
                            begin.session_len);
-        used += begin.session_len;
     }
 
     d->spill->chains[chain].extra = (uint32_t) used;
+
+    return chain;
+}
+
+
+static void
+ngx_http_llm_capture_spill_publish(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint32_t chain, uint64_t bytes,
+    ngx_http_llm_capture_chain_e state)
+{
+    ngx_http_llm_capture_chain_t  *c;
+
+    c = ngx_http_llm_capture_zone_chain(&d->zone, chain);
+
+    c->ring = u->ring;
+    c->id = u->id;
+    c->extra = d->spill->chains[chain].extra;
+    c->first = d->spill->chains[chain].first;
+    atomic_store_explicit(&c->bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&c->state, state, memory_order_release);
+}
+
+
+int
+ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u)
+{
+    uint32_t                       chain;
+    uint64_t                       used;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    chain = ngx_http_llm_capture_spill_begin(d, u, u->len);
+
+    if (chain == NGX_HTTP_LLM_CAPTURE_NONE) {
+        return -1;
+    }
+
+    used = d->spill->chains[chain].extra;
 
     for (piece = u->first; piece; piece = piece->next) {
         ngx_http_llm_capture_arena_append(d, chain, used,
@@ -172,15 +205,8 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
         used += piece->len;
     }
 
-    c = ngx_http_llm_capture_zone_chain(&d->zone, chain);
-
-    c->ring = u->ring;
-    c->id = u->id;
-    c->extra = d->spill->chains[chain].extra;
-    c->first = d->spill->chains[chain].first;
-    atomic_store_explicit(&c->bytes, u->len, memory_order_relaxed);
-    atomic_store_explicit(&c->state, NGX_HTTP_LLM_CAPTURE_CHAIN_OPEN,
-                          memory_order_release);
+    ngx_http_llm_capture_spill_publish(d, u, chain, u->len,
+                                       NGX_HTTP_LLM_CAPTURE_CHAIN_OPEN);
 
     NGX_HTTP_LLM_CAPTURE_POINT("spill");
 
@@ -188,6 +214,41 @@ ngx_http_llm_capture_spill(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_piece_mark(d, u, NGX_HTTP_LLM_CAPTURE_MOVED);
 
     return 0;
+}
+
+
+uint32_t
+ngx_http_llm_capture_spill_hold(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, const struct iovec *iov, unsigned n)
+{
+    uint32_t  chain;
+    uint64_t  bytes, used;
+    unsigned  i;
+
+    for (bytes = 0, i = 0; i < n; i++) {
+        bytes += iov[i].iov_len;
+    }
+
+    chain = ngx_http_llm_capture_spill_begin(d, u, bytes);
+
+    if (chain == NGX_HTTP_LLM_CAPTURE_NONE) {
+        return chain;
+    }
+
+    used = d->spill->chains[chain].extra;
+
+    for (i = 0; i < n; i++) {
+        if (iov[i].iov_len) {
+            ngx_http_llm_capture_arena_append(d, chain, used, iov[i].iov_base,
+                                              iov[i].iov_len);
+            used += iov[i].iov_len;
+        }
+    }
+
+    ngx_http_llm_capture_spill_publish(d, u, chain, bytes,
+                                       NGX_HTTP_LLM_CAPTURE_CHAIN_HELD);
+
+    return chain;
 }
 
 
@@ -273,6 +334,22 @@ ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
 
     while (ngx_http_llm_capture_arena_next(d, &w, iov)) {
         iov++;
+    }
+}
+
+
+void
+ngx_http_llm_capture_spill_copy(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint8_t *p)
+{
+    struct iovec                 v;
+    ngx_http_llm_capture_walk_t  w;
+
+    w = ngx_http_llm_capture_arena_walk(d, u);
+
+    while (ngx_http_llm_capture_arena_next(d, &w, &v)) {
+        memcpy(p, v.iov_base, v.iov_len);
+        p += v.iov_len;
     }
 }
 
@@ -403,10 +480,17 @@ ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
                                             d->spill->chains[chain].first);
     memcpy(&begin, block, sizeof(begin));
 
+    /* its new chain stands beside the old one: the helper died in between */
+
     if (sizeof(begin) + begin.path_len + begin.session_len != copy.extra
+        || (begin.uid && begin.format < NGX_HTTP_LLM_CAPTURE_FORMATS
+            && ngx_http_llm_capture_upload_pair(d, begin.uid, 0))
         || begin.path_len == 0 || begin.path_len >= NGX_HTTP_LLM_CAPTURE_PATH
         || begin.session_len > NGX_HTTP_LLM_CAPTURE_SPEC
-        || begin.format > NGX_HTTP_LLM_CAPTURE_OUTCOMES)
+        || begin.format > NGX_HTTP_LLM_CAPTURE_OUTCOMES
+        || (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_HELD
+            && (begin.uid == 0
+                || !ngx_http_llm_capture_is_trace(begin.format))))
     {
         ngx_http_llm_capture_spill_free(d, chain);
         return 0;
@@ -425,8 +509,8 @@ ngx_http_llm_capture_spill_take(ngx_http_llm_capture_drain_t *d,
         ngx_http_llm_capture_upload_refuse(d, u,
                                            NGX_HTTP_LLM_CAPTURE_C_bad_path);
 
-    } else if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED) {
-        ngx_http_llm_capture_upload_ended(d, u);
+    } else if (copy.state == NGX_HTTP_LLM_CAPTURE_CHAIN_HELD) {
+        ngx_http_llm_capture_trace_held(d, u);
     }
 
     return 0;
@@ -436,6 +520,30 @@ spoiled:
     atomic_store_explicit(&c->state, NGX_HTTP_LLM_CAPTURE_CHAIN_FREE,
                           memory_order_release);
     return 0;
+}
+
+
+/* what had ended goes on, once it is known which blocks are free */
+
+static void
+ngx_http_llm_capture_spill_go_on(ngx_http_llm_capture_drain_t *d)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u, *next;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->open[i]; u; u = next) {
+            next = u->bucket;
+
+            if (atomic_load_explicit(
+                    &ngx_http_llm_capture_zone_chain(&d->zone, u->chain)->state,
+                    memory_order_relaxed)
+                == NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED)
+            {
+                ngx_http_llm_capture_upload_ended(d, u);
+            }
+        }
+    }
 }
 
 
@@ -481,6 +589,8 @@ ngx_http_llm_capture_spill_open(ngx_http_llm_capture_drain_t *d)
     }
 
     free(used);
+
+    ngx_http_llm_capture_spill_go_on(d);
 
     return 0;
 }

@@ -407,16 +407,27 @@ ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
 }
 
 
-/* 1: the file begins as our rows with a time do; 0: another row; -1: none */
+/* the format whose first row the file begins with; RAW_PAYLOAD: any; -1: none */
 
 static int
-ngx_http_llm_capture_tail_timed(const ngx_http_llm_capture_sys_t *sys, int fd)
+ngx_http_llm_capture_tail_kind(const ngx_http_llm_capture_sys_t *sys, int fd)
 {
-    char     buf[64];
-    size_t   i;
-    ssize_t  n;
+    char      buf[64];
+    size_t    i, k, len;
+    ssize_t   n;
 
-    static const char  head[] = "{\"timestamp\":", next[] = ",\"payload\":";
+    static const char  head[] = "{\"timestamp\":";
+    static const char  baseten[] = "{\"timestamp_start_unix_ms\":";
+
+    static const struct {
+        const char                     *name;
+        ngx_http_llm_capture_format_e   format;
+    } next[] = {
+        { ",\"payload\":", NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD },
+        { ",\"id\":\"", NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD },
+        { ",\"session_id\":\"", NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD },
+        { ",\"input_length\":", NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE }
+    };
 
     n = ngx_http_llm_capture_sys_read(sys, fd, buf, sizeof(buf), 0);
 
@@ -424,10 +435,16 @@ ngx_http_llm_capture_tail_timed(const ngx_http_llm_capture_sys_t *sys, int fd)
         return -1;
     }
 
-    if (n < (ssize_t) (sizeof(head) - 1 + 1 + sizeof(next) - 1)
+    if ((size_t) n >= sizeof(baseten) - 1
+        && memcmp(buf, baseten, sizeof(baseten) - 1) == 0)
+    {
+        return NGX_HTTP_LLM_CAPTURE_BASETEN_TRACE;
+    }
+
+    if ((size_t) n < sizeof(head) - 1
         || memcmp(buf, head, sizeof(head) - 1) != 0)
     {
-        return 0;
+        return NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD;
     }
 
     for (i = sizeof(head) - 1; i < (size_t) n; i++) {
@@ -436,8 +453,41 @@ ngx_http_llm_capture_tail_timed(const ngx_http_llm_capture_sys_t *sys, int fd)
         }
     }
 
-    return (size_t) n - i >= sizeof(next) - 1
-           && memcmp(buf + i, next, sizeof(next) - 1) == 0;
+    for (k = 0; k < sizeof(next) / sizeof(next[0]); k++) {
+        len = strlen(next[k].name);
+
+        if ((size_t) n - i >= len && memcmp(buf + i, next[k].name, len) == 0) {
+            return next[k].format;
+        }
+    }
+
+    return NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD;
+}
+
+
+/* rows that others wrote, in an order of their own, of such a file? */
+
+static int
+ngx_http_llm_capture_tail_foreign(ngx_http_llm_capture_files_t *fs,
+    ngx_http_llm_capture_file_t *f, unsigned format, const struct stat *st)
+{
+    uint64_t  ts;
+
+    switch (format) {
+
+    case NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD:
+    case NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE:
+        return ngx_http_llm_capture_tail_timestamp(fs->sys, f->fd,
+                                                   st->st_size, &ts)
+               != 0;
+
+    case NGX_HTTP_LLM_CAPTURE_OUTCOMES:
+        /* its name says so: nothing else goes to such a file */
+        return 1;
+
+    default:
+        return 0;
+    }
 }
 
 
@@ -445,8 +495,7 @@ int
 ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, unsigned format, const struct stat *st)
 {
-    int       timed;
-    uint64_t  ts;
+    int  kind;
 
     if (st->st_size == 0) {
         f->format = format;
@@ -454,29 +503,16 @@ ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
     }
 
     if (!f->same) {
+        kind = ngx_http_llm_capture_tail_kind(fs->sys, f->fd);
 
-        timed = ngx_http_llm_capture_tail_timed(fs->sys, f->fd);
-
-        /* the rows of others have their time anywhere */
-
-        if (timed == 0 && format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD) {
-            timed = ngx_http_llm_capture_tail_timestamp(fs->sys, f->fd,
-                                                        st->st_size, &ts)
-                    != 0;
-        }
-
-        if (timed == -1) {
+        if (kind == -1
+            || (kind == NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD
+                && ngx_http_llm_capture_tail_foreign(fs, f, format, st)))
+        {
             f->format = format;
 
         } else {
-            f->format = timed ? NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
-                              : NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD;
-
-            /* its name says so: nothing else goes to such a file */
-
-            if (!timed && format == NGX_HTTP_LLM_CAPTURE_OUTCOMES) {
-                f->format = format;
-            }
+            f->format = (unsigned) kind;
         }
     }
 
@@ -488,7 +524,7 @@ ngx_http_llm_capture_file_format(ngx_http_llm_capture_files_t *fs,
 
     ngx_http_llm_capture_file_say(fs, f, NGX_HTTP_LLM_CAPTURE_SAY_TAIL,
                                   LOG_ERR, 0,
-                                  "holds rows of the other format: one file "
+                                  "holds rows of another format: one file "
                                   "with both loads nowhere, move it away");
 
     return -1;

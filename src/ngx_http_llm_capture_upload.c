@@ -285,6 +285,7 @@ ngx_http_llm_capture_upload_free(ngx_http_llm_capture_drain_t *d,
     }
 
     free(u->text);
+    free(u->told);
     ngx_http_llm_capture_upload_untree(u);
 
     u->next = d->free_uploads;
@@ -428,6 +429,13 @@ ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
     }
 
     ngx_http_llm_capture_upload_session(d, u);
+
+    if (ngx_http_llm_capture_is_trace(u->dest->format)) {
+        ngx_http_llm_capture_trace_hold(d, u);
+        ngx_http_llm_capture_upload_untree(u);
+        return;
+    }
+
     ngx_http_llm_capture_upload_untree(u);
 
     ngx_http_llm_capture_upload_close(d, u);
@@ -530,6 +538,30 @@ ngx_http_llm_capture_upload_refuse_open(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* those that wait for an answer are found by its number alone */
+
+static ngx_http_llm_capture_upload_t *
+ngx_http_llm_capture_held_take(ngx_http_llm_capture_drain_t *d, uint32_t ring,
+    uint64_t id)
+{
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_HASH; i++) {
+        for (u = d->pairs[i]; u; u = u->pair) {
+            if (u->id == id && u->ring == ring
+                && u->state == NGX_HTTP_LLM_CAPTURE_U_HELD)
+            {
+                d->nheld--;
+                return u;
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
 ngx_http_llm_capture_upload_t *
 ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, uint64_t id)
@@ -554,6 +586,12 @@ ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
     }
 
     u = ngx_http_llm_capture_queue_take(&d->parked, ring, id);
+
+    if (u) {
+        return u;
+    }
+
+    u = ngx_http_llm_capture_held_take(d, ring, id);
 
     if (u) {
         return u;

@@ -12,6 +12,7 @@
  *     arena      those blocks
  *     upload     complete: scanned; ready for its destination, or refused
  *     tree       the body of one as JSON, and the session it belongs to
+ *     trace      rows that need the answer: what is kept of the request
  *     answer     outcomes, each with the request it belongs to
  *     batch      ready uploads -> their file
  *     commit     an outcome: marks, counters, once
@@ -25,8 +26,11 @@
 
 #include <jansson.h>
 
+#include "ngx_http_llm_capture_blocks.h"
 #include "ngx_http_llm_capture_drain.h"
+#include "ngx_http_llm_capture_outcome.h"
 #include "ngx_http_llm_capture_record.h"
+#include "ngx_http_llm_capture_reply.h"
 #include "ngx_http_llm_capture_scan.h"
 #include "ngx_http_llm_capture_waits.h"
 #include "ngx_http_llm_capture_writer.h"
@@ -39,6 +43,7 @@ typedef struct ngx_http_llm_capture_dest_s    ngx_http_llm_capture_dest_t;
 typedef struct ngx_http_llm_capture_upload_s  ngx_http_llm_capture_upload_t;
 typedef struct ngx_http_llm_capture_piece_s   ngx_http_llm_capture_piece_t;
 typedef struct ngx_http_llm_capture_spill_s   ngx_http_llm_capture_spill_t;
+typedef struct ngx_http_llm_capture_told_s    ngx_http_llm_capture_told_t;
 
 
 /* a frame that stands in a ring */
@@ -56,7 +61,9 @@ struct ngx_http_llm_capture_piece_s {
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_U_OPEN = 0,          /* END or ABORT to come */
+    NGX_HTTP_LLM_CAPTURE_U_HELD,              /* its answer is to come */
     NGX_HTTP_LLM_CAPTURE_U_PARKED,            /* its request is under way */
+    NGX_HTTP_LLM_CAPTURE_U_PAIRED,            /* partner of its request */
     NGX_HTTP_LLM_CAPTURE_U_READY,             /* complete and scanned */
     NGX_HTTP_LLM_CAPTURE_U_REFUSED            /* to be counted */
 } ngx_http_llm_capture_upload_e;
@@ -84,6 +91,11 @@ struct ngx_http_llm_capture_upload_s {
                                                  id, once the line is written */
     unsigned                        unanswered:1; /* its outcome was given up */
 
+    /* of a row that needs the answer */
+    ngx_http_llm_capture_upload_t  *partner;  /* that answer, committed with it */
+    ngx_http_llm_capture_told_t    *told;
+    unsigned                        held:1;   /* its ring knows it no more */
+
     ngx_http_llm_capture_piece_t   *first;
     ngx_http_llm_capture_piece_t   *last;
     uint32_t                        npieces;
@@ -96,7 +108,7 @@ struct ngx_http_llm_capture_upload_s {
 
     json_t                         *tree;     /* of the body; NULL: unread */
 
-    /* the line of an outcome that is ready; freed with it */
+    /* the line of an outcome, or a trace, that is ready; freed with it */
     char                           *text;
     size_t                          text_len;
 
@@ -163,6 +175,7 @@ struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_queue_t         refused[NGX_HTTP_LLM_CAPTURE_ROWS];
     uint64_t                             nuploads;  /* open, ready, refused */
     uint64_t                             nanswers;  /* outcomes among them */
+    unsigned                             nheld;     /* of them, held */
     unsigned                             finished;  /* by the present pass */
 
     ngx_http_llm_capture_piece_t        *free_pieces;
@@ -170,6 +183,7 @@ struct ngx_http_llm_capture_drain_s {
     void                                *slabs;     /* what they come from */
 
     ngx_http_llm_capture_spill_t        *spill;
+    ngx_http_llm_capture_blocks_t        blocks;    /* of the one in hand */
 
     ngx_http_llm_capture_upload_t       *batch[NGX_HTTP_LLM_CAPTURE_BATCH];
     ngx_http_llm_capture_line_t          lines[NGX_HTTP_LLM_CAPTURE_BATCH];
@@ -257,8 +271,36 @@ void ngx_http_llm_capture_upload_session(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
 
 
+/* ngx_http_llm_capture_trace.c */
+
+/* a complete one, whose row needs its answer: held, or refused */
+void ngx_http_llm_capture_trace_hold(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/* an open one of which a predecessor holds all that is needed */
+void ngx_http_llm_capture_trace_held(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u);
+/*
+ * The answer of one that is held, in no list: ready, or refused.  reply: NULL
+ * if it cannot be read.
+ */
+void ngx_http_llm_capture_trace_answered(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_upload_t *answer,
+    const ngx_http_llm_capture_reply_t *reply, const uint8_t *body);
+/* there will be none, as its outcome came to `why` */
+void ngx_http_llm_capture_trace_unanswered(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why);
+/* the text of a ready one; -1: no memory, or what was held is spoiled */
+int ngx_http_llm_capture_trace_text(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u,
+    const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY]);
+
+
 /* ngx_http_llm_capture_answer.c */
 
+/* what is to be read of an answer: all but text and text_size */
+void ngx_http_llm_capture_reply_answer(
+    const ngx_http_llm_capture_reply_t *reply, const uint8_t *body,
+    ngx_http_llm_capture_answer_t *answer);
 /* an outcome is complete: ready, refused, or parked: its request is not */
 void ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
@@ -293,6 +335,15 @@ uint32_t ngx_http_llm_capture_spill_niov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);
 void ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, struct iovec *iov);
+/*
+ * Puts an upload into a chain as one that is held: n pieces in place of its
+ * body.  It stays where it was, too.  NONE: no space.
+ */
+uint32_t ngx_http_llm_capture_spill_hold(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, const struct iovec *iov, unsigned n);
+/* the len bytes of the body of one that was moved */
+void ngx_http_llm_capture_spill_copy(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint8_t *p);
 /* what was put in front of the body: as in a BEGIN, behind its struct */
 const uint8_t *ngx_http_llm_capture_spill_extra(
     ngx_http_llm_capture_drain_t *d, ngx_http_llm_capture_upload_t *u);

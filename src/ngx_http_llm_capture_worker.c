@@ -22,7 +22,9 @@
 
 
 /* ms between two wake-ups for the sake of a warning about one reason */
-#define NGX_HTTP_LLM_CAPTURE_TELL  60000
+#define NGX_HTTP_LLM_CAPTURE_TELL    60000
+/* outcomes remembered that found no room */
+#define NGX_HTTP_LLM_CAPTURE_MISSES  128
 
 
 typedef struct {
@@ -36,6 +38,9 @@ typedef struct {
     ngx_http_llm_capture_sample_t      sample;
     ngx_connection_t                  *idle;        /* told of the shutdown */
     ngx_msec_t                         told[NGX_HTTP_LLM_CAPTURE_C_max];
+
+    ngx_http_llm_capture_begin_t       missed[NGX_HTTP_LLM_CAPTURE_MISSES];
+    ngx_uint_t                         nmissed;
 
     unsigned                           claimed:1;
     unsigned                           closing:1;
@@ -280,17 +285,13 @@ ngx_http_llm_capture_put(ngx_http_llm_capture_record_t *rec,
 }
 
 
-ngx_int_t
-ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
+/* NGX_DECLINED: the ring is full */
+
+static ngx_int_t
+ngx_http_llm_capture_push_outcome(const ngx_http_llm_capture_begin_t *begin,
     const char *path, struct iovec *iov, ngx_uint_t n)
 {
     ngx_http_llm_capture_record_t  rec;
-
-    /* an old worker has given its ring back long before the last answers */
-
-    if (!worker.claimed && ngx_http_llm_capture_claim() != NGX_OK) {
-        return NGX_DECLINED;
-    }
 
     ngx_memzero(&rec, sizeof(ngx_http_llm_capture_record_t));
 
@@ -300,16 +301,73 @@ ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
 
     if (ngx_http_llm_capture_record_put(&worker.ring, &rec, iov, n,
                                         NGX_HTTP_LLM_CAPTURE_END)
-        != 0)
+        == 0)
     {
-        if (rec.begun) {
-            ngx_http_llm_capture_abort(&rec,
-                                       NGX_HTTP_LLM_CAPTURE_C_queue_full);
-        }
+        return NGX_OK;
+    }
 
-        ngx_http_llm_capture_wake();
+    if (rec.begun) {
+        ngx_http_llm_capture_record_abort(&worker.ring, &rec,
+                                          NGX_HTTP_LLM_CAPTURE_C_queue_full);
+        return NGX_OK;
+    }
 
-        return NGX_DECLINED;
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Somebody waits for each outcome: of one that finds no room at least the
+ * number is told, as soon as there is some.  Those beyond the table are counted
+ * when this worker is gone.
+ */
+
+static void
+ngx_http_llm_capture_miss(const ngx_http_llm_capture_begin_t *begin)
+{
+    ngx_http_llm_capture_begin_t  *b;
+
+    if (worker.nmissed == NGX_HTTP_LLM_CAPTURE_MISSES) {
+        return;
+    }
+
+    b = &worker.missed[worker.nmissed++];
+
+    *b = *begin;
+    b->path_len = 0;
+    b->session_len = 0;
+    b->flags = NGX_HTTP_LLM_CAPTURE_MISSED;
+}
+
+
+static void
+ngx_http_llm_capture_tell_missed(void)
+{
+    while (worker.nmissed
+           && ngx_http_llm_capture_push_outcome(
+                  &worker.missed[worker.nmissed - 1], "", NULL, 0)
+              == NGX_OK)
+    {
+        worker.nmissed--;
+    }
+}
+
+
+void
+ngx_http_llm_capture_put_outcome(const ngx_http_llm_capture_begin_t *begin,
+    const char *path, struct iovec *iov, ngx_uint_t n)
+{
+    /* an old worker has given its ring back long before the last answers */
+
+    if (!worker.claimed && ngx_http_llm_capture_claim() != NGX_OK) {
+        ngx_http_llm_capture_miss(begin);
+        return;
+    }
+
+    ngx_http_llm_capture_tell_missed();
+
+    if (ngx_http_llm_capture_push_outcome(begin, path, iov, n) != NGX_OK) {
+        ngx_http_llm_capture_miss(begin);
     }
 
     ngx_http_llm_capture_ring_publish(&worker.ring);
@@ -318,8 +376,6 @@ ngx_http_llm_capture_put_outcome(ngx_http_llm_capture_begin_t *begin,
     if (worker.closing) {
         ngx_http_llm_capture_release();
     }
-
-    return NGX_OK;
 }
 
 

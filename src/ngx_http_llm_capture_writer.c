@@ -352,6 +352,15 @@ ngx_http_llm_capture_writer_key(ngx_http_llm_capture_writer_t *w,
 }
 
 
+void
+ngx_http_llm_capture_writer_later(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, uint64_t now)
+{
+    w->files.now = now;
+    ngx_http_llm_capture_file_later(&w->files, f);
+}
+
+
 /* the ids of sessions in place of the sessions */
 
 static int
@@ -402,11 +411,11 @@ ngx_http_llm_capture_writer_prepare(ngx_http_llm_capture_writer_t *w,
         return -1;
     }
 
-    /* rows of raw_payload have no time: no sidecar for them */
+    /* rows without a time need no epoch */
 
     if (ngx_http_llm_capture_file_mend(fs, f, st) == 0
         && ngx_http_llm_capture_file_format(fs, f, format, st) == 0
-        && (format != NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD
+        && (!ngx_http_llm_capture_is_timed(format)
             || ngx_http_llm_capture_file_epoch(fs, f, st, w->boot, t0_wall,
                                                t0_mono) == 0)
         && ngx_http_llm_capture_writer_seal(w, f, line, n) == 0)
@@ -446,7 +455,7 @@ ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
     for (i = 0; i < n; i++) {
         line[i].ts = 0;
 
-        if (format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD) {
+        if (ngx_http_llm_capture_is_timed(format)) {
             line[i].ts = ngx_http_llm_capture_epoch_ts(&f->epoch,
                                                        line[i].mono);
         }

@@ -125,6 +125,11 @@ const uint8_t *ngx_http_llm_capture_writer_key(
     ngx_http_llm_capture_writer_t *w, ngx_http_llm_capture_file_t *f,
     uint64_t now);
 
+/* a try failed before it came to a write: the file waits */
+
+void ngx_http_llm_capture_writer_later(ngx_http_llm_capture_writer_t *w,
+    ngx_http_llm_capture_file_t *f, uint64_t now);
+
 /* the caller dropped all it kept for the file: its back-off is over */
 
 void ngx_http_llm_capture_writer_forget(ngx_http_llm_capture_writer_t *w,

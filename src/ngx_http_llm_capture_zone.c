@@ -232,6 +232,12 @@ ngx_http_llm_capture_zone_owned(const ngx_http_llm_capture_zone_t *z)
              != 0;
     }
 
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_CHAINS; i++) {
+        n += atomic_load_explicit(&ngx_http_llm_capture_zone_chain(z, i)->state,
+                                  memory_order_acquire)
+             == NGX_HTTP_LLM_CAPTURE_CHAIN_HELD;
+    }
+
     return n;
 }
 

@@ -39,7 +39,7 @@
 #define NGX_HTTP_LLM_CAPTURE_PATH       4096     /* bytes of a path with NUL */
 #define NGX_HTTP_LLM_CAPTURE_BATCH      512      /* records of one batch */
 #define NGX_HTTP_LLM_CAPTURE_BLOCK      16384    /* bytes of a spill block */
-#define NGX_HTTP_LLM_CAPTURE_CHAINS     4096     /* slow uploads moved, most */
+#define NGX_HTTP_LLM_CAPTURE_CHAINS     16384    /* uploads moved, at most */
 #define NGX_HTTP_LLM_CAPTURE_WAITS      65536    /* answers to come, most */
 
 #define NGX_HTTP_LLM_CAPTURE_NONE       0xffffffffu
@@ -50,6 +50,9 @@
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_MOONCAKE_PAYLOAD = 0,
     NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD,
+    /* written when the answer has ended */
+    NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE,
+    NGX_HTTP_LLM_CAPTURE_BASETEN_TRACE,
     NGX_HTTP_LLM_CAPTURE_FORMATS,
     /* rows beside those of a payload, not to be configured */
     NGX_HTTP_LLM_CAPTURE_OUTCOMES = NGX_HTTP_LLM_CAPTURE_FORMATS
@@ -83,6 +86,8 @@ typedef enum {
     X(invalid_not_object)                                                     \
     X(invalid_empty)                                                          \
     X(invalid_no_messages)                                                    \
+    X(invalid_no_prompt)                                                      \
+    X(no_outcome)                                                             \
     X(failed)                                                                 \
     X(uncertain)                                                              \
     X(lost)                                                                   \
@@ -97,6 +102,14 @@ typedef enum {
     X(outcome_failed)                                                         \
     X(outcome_uncertain)                                                      \
     X(outcome_lost)
+
+static inline unsigned
+ngx_http_llm_capture_is_trace(uint32_t format)
+{
+    return format == NGX_HTTP_LLM_CAPTURE_MOONCAKE_TRACE
+           || format == NGX_HTTP_LLM_CAPTURE_BASETEN_TRACE;
+}
+
 
 #define NGX_HTTP_LLM_CAPTURE_ENUM(name)  NGX_HTTP_LLM_CAPTURE_C_##name,
 
@@ -148,14 +161,16 @@ typedef struct {
 
 
 /*
- * A slow upload moved out of its ring (helper only).  bytes is published after
- * the bytes stand in the blocks: what it does not count was not moved.
+ * A slow upload moved out of its ring, or what is left of one whose row waits
+ * for the answer (helper only).  bytes is published after the bytes stand in
+ * the blocks: what it does not count was not moved.
  */
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_CHAIN_FREE = 0,
     NGX_HTTP_LLM_CAPTURE_CHAIN_OPEN,
-    NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED
+    NGX_HTTP_LLM_CAPTURE_CHAIN_ENDED,
+    NGX_HTTP_LLM_CAPTURE_CHAIN_HELD
 } ngx_http_llm_capture_chain_e;
 
 typedef struct {

@@ -129,7 +129,7 @@ test_blocks(void **state)
     char            *text;
     size_t           n, at, some;
     uint32_t         i;
-    static blocks_t  a, b;
+    static blocks_t  a, b, c;
 
     (void) state;
 
@@ -141,7 +141,7 @@ test_blocks(void **state)
         text[at] = (char) (at * 7 + at / 251);
     }
 
-    ngx_http_llm_capture_blocks_init(&a, key);
+    ngx_http_llm_capture_blocks_init(&a);
     ngx_http_llm_capture_blocks_update(&a, text, n);
     assert_int_equal(a.n, 5);
 
@@ -153,7 +153,7 @@ test_blocks(void **state)
     /* in pieces */
 
     for (some = 1; some < 5000; some = some * 3 + 1) {
-        ngx_http_llm_capture_blocks_init(&b, key);
+        ngx_http_llm_capture_blocks_init(&b);
 
         for (at = 0; at < n; at += some) {
             ngx_http_llm_capture_blocks_update(&b, text + at,
@@ -167,7 +167,7 @@ test_blocks(void **state)
     /* a byte differs: that block and all behind it */
 
     text[2 * BYTES] ^= 1;
-    ngx_http_llm_capture_blocks_init(&b, key);
+    ngx_http_llm_capture_blocks_init(&b);
     ngx_http_llm_capture_blocks_update(&b, text, n);
 
     for (i = 0; i < 5; i++) {
@@ -176,13 +176,21 @@ test_blocks(void **state)
 
     /* another key: nothing in common */
 
-    text[2 * BYTES] ^= 1;
-    ngx_http_llm_capture_blocks_init(&b, other);
-    ngx_http_llm_capture_blocks_update(&b, text, n);
+    b = a;
+    c = a;
+    ngx_http_llm_capture_blocks_seal(&a, key);
+    ngx_http_llm_capture_blocks_seal(&b, other);
 
     for (i = 0; i < 5; i++) {
+        assert_true(a.id[i] < (uint64_t) 1 << 48);
         assert_true(a.id[i] != b.id[i]);
+        assert_true(a.id[i] != c.id[i]);
     }
+
+    /* the same key: the same numbers */
+
+    ngx_http_llm_capture_blocks_seal(&c, key);
+    assert_memory_equal(a.id, c.id, 5 * sizeof(uint64_t));
 
     free(text);
 
@@ -190,7 +198,7 @@ test_blocks(void **state)
 
     text = calloc(2, BYTES);
     assert_non_null(text);
-    ngx_http_llm_capture_blocks_init(&b, key);
+    ngx_http_llm_capture_blocks_init(&b);
     ngx_http_llm_capture_blocks_update(&b, text, 2 * BYTES);
     assert_int_equal(b.n, 2);
     assert_true(b.id[0] != b.id[1]);
@@ -272,7 +280,7 @@ hash_of_text(const char *text, size_t n)
     memset(block, 0, sizeof(block));
     memcpy(block, text, n);
 
-    ngx_http_llm_capture_blocks_init(&b, key);
+    ngx_http_llm_capture_blocks_init(&b);
     ngx_http_llm_capture_blocks_update(&b, block, BYTES);
     assert_int_equal(b.n, 1);
 
@@ -291,7 +299,7 @@ hash_of(const char *body)
     root = load(body);
     assert_non_null(root);
 
-    ngx_http_llm_capture_blocks_init(&b, key);
+    ngx_http_llm_capture_blocks_init(&b);
     ngx_http_llm_capture_conversation_hash(root, &b);
     fill = b.fill;
     assert_int_equal(b.n, 0);
@@ -428,9 +436,9 @@ test_growth(void **state)
     assert_non_null(a);
     assert_non_null(b);
 
-    ngx_http_llm_capture_blocks_init(&x, key);
+    ngx_http_llm_capture_blocks_init(&x);
     ngx_http_llm_capture_conversation_hash(a, &x);
-    ngx_http_llm_capture_blocks_init(&y, key);
+    ngx_http_llm_capture_blocks_init(&y);
     ngx_http_llm_capture_conversation_hash(b, &y);
 
     assert_int_equal(x.n, 2);
@@ -550,7 +558,7 @@ test_bad(void **state)
         assert_int_equal(root == NULL, i < 3 || i == 4);
 
         if (root) {
-            ngx_http_llm_capture_blocks_init(&b, key);
+            ngx_http_llm_capture_blocks_init(&b);
             ngx_http_llm_capture_conversation_hash(root, &b);
             (void) ngx_http_llm_capture_conversation_session(root);
             json_decref(root);

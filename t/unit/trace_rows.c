@@ -90,8 +90,9 @@ main(int argc, char **argv)
         memset(&outcome, 0, sizeof(outcome));
 
         root = request(i % 2, i / 2);
-        ngx_http_llm_capture_blocks_init(&blocks, key);
+        ngx_http_llm_capture_blocks_init(&blocks);
         ngx_http_llm_capture_conversation_hash(root, &blocks);
+        ngx_http_llm_capture_blocks_seal(&blocks, key);
         ngx_http_llm_capture_siphash_hex(ngx_http_llm_capture_siphash_seal(key,
             ngx_http_llm_capture_conversation_session(root)), session);
         json_decref(root);

@@ -393,7 +393,7 @@ test_pending(void **state)
 
     sum[C(bytes)] = sum[C(write_errors)] = 500;
     assert_int_equal(ngx_http_llm_capture_zone_pending(sum),
-                     1000 - 19 * 20 / 2);
+                     1000 - C(recorded) * (C(recorded) + 1) / 2);
 
     sum[C(seen)] = 5;
     assert_int_equal(ngx_http_llm_capture_zone_pending(sum), 0);

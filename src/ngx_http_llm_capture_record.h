@@ -86,8 +86,8 @@ void ngx_http_llm_capture_record_abort(ngx_http_llm_capture_ring_t *p,
     ngx_http_llm_capture_record_t *rec, ngx_http_llm_capture_counter_e why);
 
 /*
- * Bytes a body of len bytes takes in a ring if it comes in `calls` calls; names:
- * of path and session together
+ * Bytes a body of len bytes takes in a ring if it comes in `calls` calls;
+ * names: of path and session together
  */
 
 size_t ngx_http_llm_capture_record_size(size_t len, size_t names,

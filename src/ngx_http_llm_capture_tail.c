@@ -407,7 +407,7 @@ ngx_http_llm_capture_file_mend(ngx_http_llm_capture_files_t *fs,
 }
 
 
-/* the format whose first row the file begins with; RAW_PAYLOAD: any; -1: none */
+/* the format of the first row; RAW_PAYLOAD: of any other; -1: there is none */
 
 static int
 ngx_http_llm_capture_tail_kind(const ngx_http_llm_capture_sys_t *sys, int fd)

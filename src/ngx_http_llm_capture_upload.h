@@ -92,7 +92,7 @@ struct ngx_http_llm_capture_upload_s {
     unsigned                        unanswered:1; /* its outcome was given up */
 
     /* of a row that needs the answer */
-    ngx_http_llm_capture_upload_t  *partner;  /* that answer, committed with it */
+    ngx_http_llm_capture_upload_t  *partner;  /* that answer; done with it */
     ngx_http_llm_capture_told_t    *told;
     unsigned                        held:1;   /* its ring knows it no more */
 

@@ -75,9 +75,10 @@ WRONG = [
     ('llm_capture_path', '/' + 'a/' * 2000 + 'n', 'exceed 4000 bytes'),
 
     ('llm_capture_format', 'jsonl',
-     'it must be "mooncake_payload" or "raw_payload"'),
-    ('llm_capture_format', 'Raw_payload', 'it must be "mooncake_payload" or'),
-    ('llm_capture_format', '$format', 'it must be "mooncake_payload" or'),
+     'it must be "mooncake_payload", "raw_payload", "mooncake_trace" or '
+     '"baseten_trace"'),
+    ('llm_capture_format', 'Raw_payload', 'it must be "mooncake_payload", "raw'),
+    ('llm_capture_format', '$format', 'it must be "mooncake_payload", "raw'),
 
     *(('llm_capture_max_request_bytes', v, SIZE) for v in (
         '0', '0k', '0g', '-1', '1t', '1.5m', '1mb', 'm', '""', '1025m', '2g',

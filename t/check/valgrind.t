@@ -29,6 +29,7 @@ NOT_HERE = {
     'crash_storm': 'kills its children at any moment, by their speed',
     'crash': 'thousands of children, over what drain and writer test too',
     'answer_crash': 'the same, of outcomes: answer_asan tests them too',
+    'trace_crash': 'the same, of rows that need the answer',
     'writer_points': 'the same',
     'ring_model': 'millions of steps, in one mapping: memcheck sees no bounds'
 }

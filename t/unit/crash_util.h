@@ -52,6 +52,7 @@ static struct shared_s {
 } *sh;
 
 static unsigned  die_at;        /* 0: never */
+static unsigned  nrings = 4;    /* the arena is a third of them */
 static int       mode;          /* 0; 1: writes in pieces; 2: a full disk */
 
 
@@ -291,7 +292,7 @@ fresh(void)
         zone_free();
     }
 
-    zone_make(4, 64 * KIB);
+    zone_make(nrings, 64 * KIB);
 
     memset(sh, 0, sizeof(*sh));
     sh->now = now;

@@ -23,6 +23,9 @@ for daemon in (True, False):
         pid = ng.helper()
         is_(len(ng.workers()), 2, f'{name}: two workers')
         is_(len(ng.children()), 3, f'{name}: the helper is the third child')
+        if ROOT:
+            # it has its title while it still gets ready
+            wait_for(lambda: status(pid, 'Uid')[0] != '0', 'another user')
         is_(status(pid, 'Uid')[:3], [str(pwd.getpwnam(USER).pw_uid)] * 3,
             f'{name}: it runs as the user of the workers')
         is_(status(pid, 'Groups'), status(ng.workers()[0], 'Groups'),

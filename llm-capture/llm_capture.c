@@ -20,6 +20,9 @@
 static const llm_capture_command_t *const  llm_capture_commands[] = {
     &llm_capture_validate,
     &llm_capture_inspect,
+    &llm_capture_replay_cmd,
+    &llm_capture_check,
+    &llm_capture_rewrite,
     NULL
 };
 

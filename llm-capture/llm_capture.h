@@ -410,6 +410,39 @@ uint64_t llm_capture_peak(const llm_capture_times_t *t, size_t seconds,
 double llm_capture_dispersion(const llm_capture_times_t *t);
 
 
+/* llm_capture_edit.c: changes in a line, and the rest as it was */
+
+typedef struct {
+    const uint8_t      *at;
+    size_t              n;          /* bytes that go */
+    size_t              from;       /* of text */
+    size_t              len;
+} llm_capture_edit_t;
+
+typedef struct {
+    llm_capture_edit_t *edit;
+    size_t              n;
+    size_t              size;
+    char               *text;
+    size_t              text_n;
+    size_t              text_size;
+} llm_capture_edits_t;
+
+void llm_capture_edit(llm_capture_edits_t *e, const uint8_t *at, size_t n,
+    const void *text, size_t len);
+
+/* the member is to have that value, as spelled */
+void llm_capture_edit_member(llm_capture_edits_t *e, llm_capture_str_t object,
+    const char *name, const char *value);
+
+/* s as a JSON string; to be freed */
+char *llm_capture_quoted(const char *s);
+
+/* writes the line and forgets the changes */
+void llm_capture_edited(llm_capture_out_t *out, llm_capture_str_t line,
+    llm_capture_edits_t *e);
+
+
 /* llm_capture_outcomes.c: X.outcomes beside X.jsonl */
 
 typedef struct {
@@ -462,6 +495,7 @@ typedef struct {
     uint64_t                bad;
     uint64_t                payloads;
     uint64_t                stream;
+    uint64_t                recorded;       /* with an output_length */
     uint64_t                endpoint[LLM_CAPTURE_ENDPOINTS];
     char                   *model[LLM_CAPTURE_MODELS];
     uint64_t                model_n[LLM_CAPTURE_MODELS];

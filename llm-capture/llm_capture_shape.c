@@ -117,7 +117,12 @@ llm_capture_shape_payload(llm_capture_shape_t *s, llm_capture_row_t *row)
     llm_capture_shape_blocks(s, &p);
     llm_capture_hist(&s->input, (double) (p.text / LLM_CAPTURE_TOKEN));
 
-    max = llm_capture_max_tokens(&p);
+    max = llm_capture_number(row->is[LLM_CAPTURE_OUTPUT_LENGTH]);
+    s->recorded += max >= 0;
+
+    if (max < 0) {
+        max = llm_capture_max_tokens(&p);
+    }
 
     if (max >= 0) {
         llm_capture_hist(&s->output, max);
@@ -239,7 +244,7 @@ llm_capture_shape(const char *path, const char *format, const char *outcomes)
 
     if (s->payloads) {
         s->input_from = "estimate";
-        s->output_from = "asked";
+        s->output_from = s->recorded ? "rows" : "asked";
     }
 
     s->bytes = f->base + f->end;

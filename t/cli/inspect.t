@@ -147,6 +147,14 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         is_(said['prefix'], {'blocks': 20, 'reused': 0.5, 'sampled': 1},
             'reuse of hash_ids')
 
+    with case('what is a prefix'):
+        same = write(work + '/same.jsonl',
+                     *[{'timestamp': 0, 'payload': {'prompt': c + 'a' * 8000}}
+                       for c in 'ab'])
+        said, = reports('inspect', same)
+        is_((said['prefix']['blocks'], said['prefix']['reused']), (6, 0),
+            'not the same text behind another beginning')
+
     with case('bad lines'):
         bad = write(work + '/bad.jsonl', rows[0], b'{"a":', rows[1])
         code, out, err = cli('inspect', bad)

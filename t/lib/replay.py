@@ -24,20 +24,12 @@ def make_tokenizer(path):
         .save_pretrained(path)
 
 
-def replay(work, endpoint, port, path, kind='mooncake_trace', more=()):
-    """The README's command; (exit code, what it said)."""
-    out = f'{work}/out.{os.path.basename(path)}'
+def aiperf(work, command, out):
+    """(exit code, what it said and logged) of a command that runs AIPerf."""
     env = dict(os.environ, HOME=work, XDG_CACHE_HOME=work + '/cache',
                TMPDIR=work, AIPERF_DATASET_MMAP_CACHE_ENABLED='false')
     for name in 'HF_HUB_OFFLINE', 'TRANSFORMERS_OFFLINE':
         env.pop(name, None)             # they break a tokenizer folder
-    command = [
-        'aiperf', 'profile', '-m', 'm', '--endpoint-type', endpoint,
-        '--streaming', '--url', f'http://127.0.0.1:{port}',
-        '--custom-dataset-type', kind, '--input-file', path,
-        '--tokenizer', work + '/tok', '--ui', 'none', '--no-gpu-telemetry',
-        '--no-server-metrics', '--workers-max', '1', '--artifact-dir', out,
-        *more]
     run = subprocess.Popen(command, cwd=work, env=env, text=True,
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, start_new_session=True)
@@ -54,3 +46,16 @@ def replay(work, endpoint, port, path, kind='mooncake_trace', more=()):
         with open(name, errors='replace') as f:
             text += f.read()
     return run.returncode, text
+
+
+def replay(work, endpoint, port, path, kind='mooncake_trace', more=()):
+    """The README's command; (exit code, what it said)."""
+    out = f'{work}/out.{os.path.basename(path)}'
+    command = [
+        'aiperf', 'profile', '-m', 'm', '--endpoint-type', endpoint,
+        '--streaming', '--url', f'http://127.0.0.1:{port}',
+        '--custom-dataset-type', kind, '--input-file', path,
+        '--tokenizer', work + '/tok', '--ui', 'none', '--no-gpu-telemetry',
+        '--no-server-metrics', '--workers-max', '1', '--artifact-dir', out,
+        *more]
+    return aiperf(work, command, out)

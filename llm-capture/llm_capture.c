@@ -23,6 +23,15 @@ static const llm_capture_command_t *const  llm_capture_commands[] = {
     &llm_capture_replay_cmd,
     &llm_capture_check,
     &llm_capture_rewrite,
+    &llm_capture_hash,
+    &llm_capture_redact,
+    &llm_capture_split,
+    &llm_capture_window,
+    &llm_capture_sample,
+    &llm_capture_merge,
+    &llm_capture_scale,
+    &llm_capture_join,
+    &llm_capture_convert,
     NULL
 };
 

@@ -154,6 +154,9 @@ void llm_capture_puts(llm_capture_out_t *out, const char *s);
 void llm_capture_printf(llm_capture_out_t *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* writes what it holds and takes no descriptor until more comes */
+void llm_capture_park(llm_capture_out_t *out);
+
 /* the file is there only after this */
 void llm_capture_commit(llm_capture_out_t *out);
 
@@ -352,62 +355,52 @@ void llm_capture_table_free(llm_capture_table_t *t);
 uint64_t llm_capture_mix(uint64_t seed, const void *p, size_t n);
 
 
-/*
- * How often keys come, in memory that does not grow: when there is no room only
- * every 2nd, 4th, ... key is looked at, always the same ones.
- */
+/* llm_capture_outcomes.c: X.outcomes beside X.jsonl */
 
 typedef struct {
-    llm_capture_table_t at;
-    unsigned            shift;      /* one of 2^shift keys */
-} llm_capture_sketch_t;
-
-void llm_capture_count(llm_capture_sketch_t *s, uint64_t key);
-
-/* different ones, and how often they came */
-void llm_capture_counted(const llm_capture_sketch_t *s, double *keys,
-    double *times);
-
-
-/* llm_capture_hist.c: numbers from 0 on; quantiles within 1 % */
-
-#define LLM_CAPTURE_BUCKETS  (57 * 128)
+    llm_capture_str_t   text;           /* the row */
+    uint64_t            id;             /* 0: none */
+    double              status;         /* these: -1: not known */
+    double              prompt;
+    double              completion;
+    double              cached;
+    double              ttft;           /* ms; of a stream only */
+    double              e2e;
+    unsigned            stream:1;
+    unsigned            failed:1;       /* aborted, upstream_failed, error */
+    unsigned            estimated:1;
+} llm_capture_outcome_t;
 
 typedef struct {
-    uint64_t            n;
-    double              sum;
-    double              max;
-    uint64_t            bucket[LLM_CAPTURE_BUCKETS];
-} llm_capture_hist_t;
-
-void llm_capture_hist(llm_capture_hist_t *h, double value);
-double llm_capture_quantile(const llm_capture_hist_t *h, double q);
-double llm_capture_mean(const llm_capture_hist_t *h);
-
-/* shares of the bins between equal steps of the logarithm */
-void llm_capture_bins(const llm_capture_hist_t *h, double low, double high,
-    uint64_t *bin, unsigned bins);
-
-/* requests in a second */
-
-typedef struct {
-    int64_t             base;
+    llm_capture_file_t *f;              /* of the walk through all */
+    int                 fd;
+    llm_capture_table_t at;             /* id -> offset + 1 */
+    uint8_t            *buf;
     size_t              size;
-    uint32_t           *n;
-    double              first;      /* ms */
-    double              last;
     uint64_t            rows;
-    uint64_t            beyond;     /* too far away to be counted */
-} llm_capture_times_t;
+    uint64_t            bad;
+} llm_capture_outcomes_t;
 
-void llm_capture_time(llm_capture_times_t *t, double ms);
+/* of what stands beside the file, or is named; NULL: it is not there */
+llm_capture_outcomes_t *llm_capture_outcomes(const char *path,
+    const char *named);
+void llm_capture_outcomes_free(llm_capture_outcomes_t *o);
 
-/* most in so many seconds; *at: where they begin, s from the first arrival */
-uint64_t llm_capture_peak(const llm_capture_times_t *t, size_t seconds,
-    double *at);
+/*
+ * The tokens of a row: by its outcome, by itself, or, if asked, a guess: bytes
+ * of text / 4 and max_tokens.  -1: not known.
+ */
+void llm_capture_lengths(const llm_capture_row_t *row,
+    llm_capture_outcomes_t *o, unsigned estimate, double *prompt,
+    double *completion);
 
-/* variance by mean of the requests in a second: 1 for Poisson arrivals */
-double llm_capture_dispersion(const llm_capture_times_t *t);
+/* one after another: 1; 0 at the end */
+unsigned llm_capture_outcomes_next(llm_capture_outcomes_t *o,
+    llm_capture_outcome_t *outcome);
+
+/* the one of that request: 1, or 0: there is none.  The first call reads all */
+unsigned llm_capture_outcomes_find(llm_capture_outcomes_t *o,
+    const llm_capture_row_t *row, llm_capture_outcome_t *outcome);
 
 
 /* llm_capture_edit.c: changes in a line, and the rest as it was */
@@ -443,86 +436,60 @@ void llm_capture_edited(llm_capture_out_t *out, llm_capture_str_t line,
     llm_capture_edits_t *e);
 
 
-/* llm_capture_outcomes.c: X.outcomes beside X.jsonl */
+/* llm_capture_pair.c: rows, and their outcomes in a file beside them */
 
 typedef struct {
-    llm_capture_str_t   text;           /* the row */
-    uint64_t            id;             /* 0: none */
-    double              status;         /* these: -1: not known */
-    double              prompt;
-    double              completion;
-    double              cached;
-    double              ttft;           /* ms; of a stream only */
-    double              e2e;
-    unsigned            stream:1;
-    unsigned            failed:1;       /* aborted, upstream_failed, error */
-    unsigned            estimated:1;
-} llm_capture_outcome_t;
+    llm_capture_out_t  *rows;
+    llm_capture_out_t  *outcomes;   /* NULL: there are none */
+    uint64_t            n;
+    llm_capture_edits_t edits;
+} llm_capture_pair_t;
 
-typedef struct {
-    llm_capture_file_t *f;              /* of the walk through all */
-    int                 fd;
-    llm_capture_table_t at;             /* id -> offset + 1 */
-    uint8_t            *buf;
-    size_t              size;
-    uint64_t            rows;
-    uint64_t            bad;
-} llm_capture_outcomes_t;
+/* outcomes: are to be written too, if path has a name */
+llm_capture_pair_t *llm_capture_pair(const char *path, unsigned outcomes,
+    unsigned force);
 
-/* of what stands beside the file, or is named; NULL: it is not there */
-llm_capture_outcomes_t *llm_capture_outcomes(const char *path,
-    const char *named);
-void llm_capture_outcomes_free(llm_capture_outcomes_t *o);
+/* timestamp: NULL, or the new one, as spelled; the delay of a turn too */
+void llm_capture_pair_row(llm_capture_pair_t *p, const llm_capture_row_t *row,
+    llm_capture_outcomes_t *o, const char *timestamp, const char *delay);
+void llm_capture_pair_park(llm_capture_pair_t *p);
+void llm_capture_pair_commit(llm_capture_pair_t *p);
 
-/* one after another: 1; 0 at the end */
-unsigned llm_capture_outcomes_next(llm_capture_outcomes_t *o,
-    llm_capture_outcome_t *outcome);
-
-/* the one of that request: 1, or 0: there is none.  The first call reads all */
-unsigned llm_capture_outcomes_find(llm_capture_outcomes_t *o,
-    const llm_capture_row_t *row, llm_capture_outcome_t *outcome);
+/* ms as a JSON number: whole, or with three digits behind the point */
+const char *llm_capture_ms(double ms, char buf[32]);
 
 
-/* llm_capture_shape.c: the shape of a workload */
-
-#define LLM_CAPTURE_MODELS  64
+/* llm_capture_convert.c, and a file for the formats that need more */
 
 typedef struct {
     const char             *path;
-    llm_capture_format_e    format;
-    uint64_t                bytes;
+    llm_capture_file_t     *f;
+    llm_capture_row_t       row;
+    llm_capture_outcomes_t *o;
+    llm_capture_out_t      *out;
+    const char             *to;         /* the name of the output */
+    uint8_t                 key[16];
+    int64_t                 t0;         /* ms since 1970 of timestamp 0 */
     uint64_t                rows;
     uint64_t                bad;
-    uint64_t                payloads;
-    uint64_t                stream;
-    uint64_t                recorded;       /* with an output_length */
-    uint64_t                endpoint[LLM_CAPTURE_ENDPOINTS];
-    char                   *model[LLM_CAPTURE_MODELS];
-    uint64_t                model_n[LLM_CAPTURE_MODELS];
-    unsigned                models;
-    llm_capture_times_t     times;
-    llm_capture_sketch_t    session;
-    llm_capture_sketch_t    block;
-    llm_capture_hist_t      input;
-    llm_capture_hist_t      output;
-    const char             *input_from;     /* outcomes, rows, estimate */
-    const char             *output_from;    /* outcomes, rows, asked */
-    uint64_t                outcomes;
-    uint64_t                failed;
-    uint64_t                status[6];      /* by its first digit */
-    llm_capture_hist_t      cached;
-    llm_capture_hist_t      ttft;
-    llm_capture_hist_t      e2e;
-} llm_capture_shape_t;
+    uint64_t                none;       /* rows that have no place there */
+    unsigned                keyed:1;
+    unsigned                estimate:1;
+    unsigned                force:1;
+} llm_capture_convert_t;
 
-llm_capture_shape_t *llm_capture_shape(const char *path, const char *format,
-    const char *outcomes);
-void llm_capture_shape_free(llm_capture_shape_t *s);
+void llm_capture_inputs_json(llm_capture_convert_t *c);
+void llm_capture_baseten(llm_capture_convert_t *c);
 
-/* llm_capture_plot.c */
-void llm_capture_bars(const llm_capture_shape_t *s, FILE *to);
-void llm_capture_plot(const llm_capture_shape_t *s, const char *path,
-    unsigned force);
+
+/* llm_capture_export.c: of a run of AIPerf */
+
+/* requests that met "METRIC:MS ..." */
+void llm_capture_goodput(const char *dir, const char *goals, uint64_t *good,
+    uint64_t *rows);
+
+/* does the log say that? */
+unsigned llm_capture_logged(const char *dir, const char *what);
 
 
 #endif /* _LLM_CAPTURE_H_INCLUDED_ */

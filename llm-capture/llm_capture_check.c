@@ -10,7 +10,6 @@
 
 #define _GNU_SOURCE
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -18,12 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 #define LLM_CAPTURE_NEAR  0.1       /* of lengths */
 #define LLM_CAPTURE_LAG   500       /* ms, as AIPerf's own warning */
-#define LLM_CAPTURE_GOALS 16
 
 
 typedef enum {
@@ -286,39 +284,6 @@ llm_capture_check_stream(llm_capture_check_t *c)
 }
 
 
-/* the log has what the export of an older version may not have */
-
-static unsigned
-llm_capture_logged(const char *dir, const char *what)
-{
-    char    *name, *line;
-    FILE    *f;
-    size_t   size;
-    unsigned found;
-
-    name = llm_capture_format("%s/logs/aiperf.log", dir);
-    f = fopen(name, "r");
-    free(name);
-
-    if (f == NULL) {
-        return 0;
-    }
-
-    line = NULL;
-    size = 0;
-    found = 0;
-
-    while (!found && getline(&line, &size, f) != -1) {
-        found = strstr(line, what) != NULL;
-    }
-
-    free(line);
-    fclose(f);
-
-    return found;
-}
-
-
 static void
 llm_capture_check_schedule(llm_capture_check_t *c, const char *dir)
 {
@@ -419,65 +384,21 @@ llm_capture_check_lengths(llm_capture_check_t *c)
 }
 
 
-/* "metric:ms metric:ms" */
-
 static void
 llm_capture_check_goodput(llm_capture_check_t *c, const char *dir)
 {
-    int                  n;
-    char                *text, *name[LLM_CAPTURE_GOALS], *save, *p;
-    double               goal[LLM_CAPTURE_GOALS], value, took;
-    size_t               whole;
-    uint64_t             good, rows;
-    json_t              *row, *metrics, *v;
-    llm_capture_str_t    line;
-    llm_capture_file_t  *f;
+    double    took;
+    uint64_t  good, rows;
 
-    text = llm_capture_format("%s", llm_capture_asked.goodput);
-
-    for (n = 0, p = strtok_r(text, " ,", &save); p && n < LLM_CAPTURE_GOALS;
-         p = strtok_r(NULL, " ,", &save))
-    {
-        name[n] = p;
-        p = strchr(p, ':');
-
-        if (p == NULL) {
-            llm_capture_die("--goodput: \"METRIC:MS ...\"");
-        }
-
-        *p = '\0';
-        goal[n++] = strtod(p + 1, NULL);
-    }
-
-    p = llm_capture_format("%s/profile_export.jsonl", dir);
-    f = llm_capture_open(p, 0, 0);
-
-    for (good = rows = 0; llm_capture_line(f, &line, &whole) == 1; rows++) {
-        row = json_loadb((const char *) line.p, line.n, 0, NULL);
-        metrics = json_object_get(row, "metrics");
-        int  k, met = 1;
-
-        for (k = 0; k < n; k++) {
-            v = json_object_get(json_object_get(metrics, name[k]), "value");
-            value = json_number_value(v);
-            met &= json_is_number(v) && value <= goal[k];
-        }
-
-        good += met;
-        json_decref(row);
-    }
-
+    llm_capture_goodput(dir, llm_capture_asked.goodput, &good, &rows);
     took = llm_capture_metric(c, "benchmark_duration");
+
     llm_capture_tell(c, "goodput", rows ? LLM_CAPTURE_YES : LLM_CAPTURE_NO,
                      "%" PRIu64 " of %" PRIu64 " requests (%.1f %%) met %s,"
                      " %.3g a second", good, rows,
                      rows ? 100 * (double) good / (double) rows : 0,
                      llm_capture_asked.goodput,
                      took > 0 ? (double) good / took : 0);
-
-    llm_capture_close(f);
-    free(p);
-    free(text);
 }
 
 

@@ -111,6 +111,13 @@ llm_capture_edited(llm_capture_out_t *out, llm_capture_str_t line,
     const uint8_t  *p;
 
     for (p = line.p, i = 0; i < e->n; i++) {
+
+        /* a place that was changed already */
+
+        if (e->edit[i].at < p) {
+            continue;
+        }
+
         llm_capture_write(out, p, (size_t) (e->edit[i].at - p));
         llm_capture_write(out, e->text + e->edit[i].from, e->edit[i].len);
         p = e->edit[i].at + e->edit[i].n;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 /* seconds that are counted one by one: 48 days */

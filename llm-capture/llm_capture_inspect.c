@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 static struct {
@@ -310,7 +310,8 @@ llm_capture_json_times(llm_capture_out_t *out, const llm_capture_shape_t *s)
     n = llm_capture_peak(&s->times, 1, &second);
 
     llm_capture_printf(out, ",\"duration_s\":%.15g,\"rate\":%.6g,"
-                       "\"peak_second\":{\"requests\":%" PRIu64 ",\"at_s\":%.0f}",
+                       "\"peak_second\":{\"requests\":%" PRIu64
+                       ",\"at_s\":%.0f}",
                        seconds, seconds > 0 ? (double) s->times.rows / seconds
                                             : 0, n, second);
 

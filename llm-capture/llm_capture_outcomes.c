@@ -16,6 +16,10 @@
 #include "llm_capture.h"
 
 
+/* bytes of text that an estimate takes for a token */
+#define LLM_CAPTURE_TOKEN  4
+
+
 /* X.jsonl -> X.outcomes, as the module names it */
 
 static char *
@@ -121,10 +125,9 @@ llm_capture_outcome_read(llm_capture_outcome_t *o, llm_capture_str_t text)
         return 0;
     }
 
-    while (*text.p == ' ' || *text.p == '\t') {
-        text.p++;
-        text.n--;
-    }
+    text.p += ngx_http_llm_capture_scan_lead(&s);
+    text.n -= ngx_http_llm_capture_scan_lead(&s)
+              + ngx_http_llm_capture_scan_trail(&s);
 
     llm_capture_walk(&w, text);
 
@@ -242,4 +245,37 @@ llm_capture_outcomes_find(llm_capture_outcomes_t *o,
 
     return llm_capture_outcome_read(outcome, (llm_capture_str_t) {
         o->buf, end ? (size_t) (end - o->buf) : (size_t) n });
+}
+
+
+void
+llm_capture_lengths(const llm_capture_row_t *row, llm_capture_outcomes_t *o,
+    unsigned estimate, double *prompt, double *completion)
+{
+    double                 max;
+    llm_capture_outcome_t  r;
+    llm_capture_payload_t  p;
+
+    *prompt = llm_capture_number(row->is[LLM_CAPTURE_INPUT_LENGTH]);
+    *completion = llm_capture_number(row->is[LLM_CAPTURE_OUTPUT_LENGTH]);
+
+    if (llm_capture_outcomes_find(o, row, &r)) {
+        *prompt = r.prompt;
+        *completion = r.completion;
+    }
+
+    if (!estimate) {
+        return;
+    }
+
+    llm_capture_payload(&p, row->payload);
+
+    if (*prompt < 1) {
+        *prompt = 1 + (double) (p.text / LLM_CAPTURE_TOKEN);
+    }
+
+    if (*completion < 1) {
+        max = llm_capture_max_tokens(&p);
+        *completion = max >= 1 ? max : 1;
+    }
 }

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 #define LLM_CAPTURE_COLUMNS  60

@@ -323,6 +323,8 @@ llm_capture_rewind(llm_capture_file_t *f)
         llm_capture_die("%s: it is to be read twice: give a file", f->path);
     }
 
+    llm_capture_progress_total(f->size);
+
     f->line = f->offset = f->base = 0;
     f->pos = f->end = f->cr = 0;
     f->eof = f->cut = 0;

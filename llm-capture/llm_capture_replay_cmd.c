@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 static struct {
@@ -121,7 +121,7 @@ static int
 llm_capture_replay_cmd_run(int argc, char **argv)
 {
     char                  *count;
-    unsigned               i, type, types, schedule;
+    unsigned               i, most, type, types, schedule;
     const char            *model;
     llm_capture_shape_t   *s;
 
@@ -152,13 +152,12 @@ llm_capture_replay_cmd_run(int argc, char **argv)
         return LLM_CAPTURE_BAD;
     }
 
-    for (model = "", i = 0; i < s->models; i++) {
-        if (i == 0 || s->model_n[i] > s->model_n[0]) {
-            model = s->model[i];
-        }
+    for (most = 0, i = 1; i < s->models; i++) {
+        most = s->model_n[i] > s->model_n[most] ? i : most;
     }
 
-    model = llm_capture_asked.model ? llm_capture_asked.model : model;
+    model = llm_capture_asked.model ? llm_capture_asked.model
+            : s->models ? s->model[most] : "";
     schedule = s->format == LLM_CAPTURE_MOONCAKE && s->times.rows == s->rows
                && llm_capture_asked.concurrency == 0;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "ngx_http_llm_capture_blocks.h"
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 /* bytes of text, as spelled in JSON, that are taken for a token */

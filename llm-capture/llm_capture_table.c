@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm_capture.h"
+#include "llm_capture_shape.h"
 
 
 #define LLM_CAPTURE_TABLE  1024

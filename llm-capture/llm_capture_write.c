@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ struct llm_capture_out_s {
     char               *temp;       /* NULL: stdout */
     size_t              n;
     llm_capture_out_t  *next;
-    uint8_t             buf[LLM_CAPTURE_BUFFER];
+    uint8_t            *buf;        /* NULL, and fd -1: parked */
 };
 
 
@@ -48,6 +49,15 @@ llm_capture_drop(void)
     for (out = llm_capture_outs; out; out = out->next) {
         unlink(out->temp);
     }
+}
+
+
+static void
+llm_capture_killed(int sig)
+{
+    llm_capture_drop();
+    signal(sig, SIG_DFL);
+    raise(sig);
 }
 
 
@@ -80,6 +90,7 @@ llm_capture_create(const char *path, unsigned force)
 
     out = llm_capture_alloc(sizeof(llm_capture_out_t));
     out->force = force ? 1 : 0;
+    out->buf = llm_capture_grow(NULL, LLM_CAPTURE_BUFFER);
 
     if (strcmp(path, "-") == 0) {
         out->path = llm_capture_format("stdout");
@@ -101,6 +112,9 @@ llm_capture_create(const char *path, unsigned force)
 
     if (llm_capture_outs == NULL) {
         atexit(llm_capture_drop);
+        signal(SIGINT, llm_capture_killed);
+        signal(SIGTERM, llm_capture_killed);
+        signal(SIGHUP, llm_capture_killed);
     }
 
     out->next = llm_capture_outs;
@@ -111,13 +125,50 @@ llm_capture_create(const char *path, unsigned force)
 
 
 void
+llm_capture_park(llm_capture_out_t *out)
+{
+    if (out->temp == NULL || out->buf == NULL) {
+        return;
+    }
+
+    llm_capture_push(out, out->buf, out->n);
+
+    if (close(out->fd) == -1) {
+        llm_capture_die("%s: %s", out->temp, strerror(errno));
+    }
+
+    free(out->buf);
+    out->buf = NULL;
+    out->fd = -1;
+    out->n = 0;
+}
+
+
+static void
+llm_capture_unpark(llm_capture_out_t *out)
+{
+    out->fd = open(out->temp, O_WRONLY|O_APPEND|O_CLOEXEC);
+
+    if (out->fd == -1) {
+        llm_capture_die("%s: %s", out->temp, strerror(errno));
+    }
+
+    out->buf = llm_capture_grow(NULL, LLM_CAPTURE_BUFFER);
+}
+
+
+void
 llm_capture_write(llm_capture_out_t *out, const void *p, size_t n)
 {
-    if (n > sizeof(out->buf) - out->n) {
+    if (out->buf == NULL) {
+        llm_capture_unpark(out);
+    }
+
+    if (n > LLM_CAPTURE_BUFFER - out->n) {
         llm_capture_push(out, out->buf, out->n);
         out->n = 0;
 
-        if (n >= sizeof(out->buf)) {
+        if (n >= LLM_CAPTURE_BUFFER) {
             llm_capture_push(out, p, n);
             return;
         }
@@ -160,17 +211,15 @@ llm_capture_commit(llm_capture_out_t *out)
 {
     llm_capture_out_t  **p;
 
-    llm_capture_push(out, out->buf, out->n);
-
     if (out->temp == NULL) {
+        llm_capture_push(out, out->buf, out->n);
+        free(out->buf);
         free(out->path);
         free(out);
         return;
     }
 
-    if (close(out->fd) == -1) {
-        llm_capture_die("%s: %s", out->temp, strerror(errno));
-    }
+    llm_capture_park(out);
 
     if (out->force) {
         if (rename(out->temp, out->path) == -1) {

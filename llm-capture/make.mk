@@ -1,11 +1,9 @@
 # the command llm-capture: the module's pure code, jansson and zlib
 
 CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Werror -Isrc -Illm-capture \
-             -Ibuild/cli \
-             -MMD -MP
+             -Ibuild/cli -MMD -MP
 CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
-             number siphash blocks conversation epoch path outcome usage \
-             events delta rest sse
+             number siphash blocks conversation epoch path row
 CLI_SRCS  := $(wildcard llm-capture/*.c) \
              $(CLI_PURE:%=src/ngx_http_llm_capture_%.c)
 CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
@@ -16,12 +14,13 @@ vpath %.c llm-capture src
 
 llm-capture: build/llm-capture
 
-# the drawing of --plot as a string of C
-build/cli/llm_capture_plot.inc: llm-capture/llm_capture_plot.py
+# programs for python3, as strings of C
+build/cli/%.inc: llm-capture/%.py
 	@mkdir -p $(@D)
 	@sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< > $@
 
 build/cli/llm_capture_plot.o: build/cli/llm_capture_plot.inc
+build/cli/llm_capture_baseten.o: build/cli/llm_capture_columns.inc
 
 build/cli/%.o: %.c
 	@mkdir -p $(@D)

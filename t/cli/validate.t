@@ -5,7 +5,9 @@ import gzip
 import json
 import os
 import pty
+import select
 import stat
+import subprocess
 import sys
 import tempfile
 
@@ -114,6 +116,24 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         is_(read(out), read(raw), 'stays as it is')
         is_(validate('--format', 'mooncake_trace', raw)[0], 1,
             'as another format it is refused')
+
+    with case('progress'):
+        data = read(good) * 5000
+        master, slave = pty.openpty()
+        with subprocess.Popen([PROGRAM, 'validate', '-'],
+                              stdin=subprocess.PIPE, stderr=slave,
+                              stdout=subprocess.DEVNULL) as run:
+            os.close(slave)
+            said = b''
+            while b'GB/s' not in said:
+                run.stdin.write(data)
+                if select.select([master], [], [], 0)[0]:
+                    said += os.read(master, 4096)
+            run.stdin.close()
+            is_(run.wait(), 0, 'on a terminal, in a while')
+        like(said.decode(), r'\d\.\d GB, \d+\.\d\d GB/s', 'with its rate')
+        os.close(master)
+        is_(cli('validate', '-', input=data * 500)[2], '', 'none in a pipe')
 
     with case('to whom it speaks'):
         is_(reports('validate', good)[0], {

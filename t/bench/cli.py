@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""How fast llm-capture reads, beside tools that do the same.
+
+    t/bench/cli.py [MEGABYTES]
+
+One file, from the page cache, on one core, best of three; so only the ratios
+within a run mean something.  Then the most memory that it takes, from 1 MB to
+10 GB.  jq, DuckDB and AIPerf's loader are left out where they are missing.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+PROGRAM = TOP + '/build/llm-capture'
+PYTHON = TOP + '/build/venv/bin/python'
+SIZE = float(sys.argv[1]) if len(sys.argv) > 1 else 1000
+CORE = max(os.sched_getaffinity(0))
+# a row has one, so that no two pieces of a pipe need be alike
+MARK = '@@@@@@@@'
+LETTERS = 'abcdefghijklmnopqrstuvwxyz'
+
+# each reads every row, says whether it is one, and counts
+LOADER = '''
+import sys, orjson
+from aiperf.dataset.loader.models import MooncakeTrace
+n = 0
+with open(sys.argv[1], encoding='utf-8') as f:
+    for line in f:
+        if line := line.strip():
+            MooncakeTrace.model_validate(orjson.loads(line))
+            n += 1
+print(n)
+'''
+ORJSON = '''
+import sys, orjson
+n = 0
+with open(sys.argv[1], 'rb') as f:
+    for line in f:
+        n += bool(orjson.loads(line)['payload'])
+print(n)
+'''
+DUCKDB = '''
+import sys, duckdb
+duckdb.sql('set threads to 1')
+print(duckdb.sql(f"""select count(*), count(distinct payload->>'$.model'),
+    sum(length(payload->>'$.messages')) from read_json('{sys.argv[1]}',
+    format='newline_delimited', maximum_object_size=100000000,
+    columns={{timestamp: 'BIGINT', id: 'VARCHAR', payload: 'JSON'}})"""
+    ).fetchall())
+'''
+
+
+def rows(megabytes):
+    """Conversations as chat clients send them, 3 KB in the middle."""
+    pick = random.Random(1)
+    words = [''.join(pick.choices(LETTERS, k=pick.randrange(2, 10)))
+             for _ in range(3000)]
+    texts = [' '.join(pick.choices(words, k=pick.choice(
+        [40, 150, 400, 1000, 4000]))) for _ in range(300)]
+    size, ts = 0, 0
+    while size < megabytes * 1e6:
+        ts += pick.randrange(40)
+        line = json.dumps({
+            'timestamp': ts, 'id': f'{pick.getrandbits(64):016x}',
+            'payload': {
+                'model': f'm{pick.randrange(3)}',
+                'messages': [{'role': ['user', 'assistant'][i % 2],
+                              'content': MARK + pick.choice(texts)}
+                             for i in range(pick.choice([1, 1, 3, 5]))],
+                'max_tokens': pick.randrange(1, 500),
+                'stream': pick.random() < .8}}, separators=(',', ':')) + '\n'
+        size += len(line)
+        yield line.encode()
+
+
+def once(command, feed=None):
+    """(seconds, most resident memory in MB)"""
+    begin = time.monotonic()
+    run = subprocess.Popen(
+        ['taskset', '-c', str(CORE), *command],
+        stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL)
+    if feed:
+        feed(run.stdin)
+        run.stdin.close()
+    _, status, usage = os.wait4(run.pid, 0)
+    run.returncode = os.waitstatus_to_exitcode(status)
+    if run.returncode:
+        sys.exit(f'{command[0]}: exit code {run.returncode}')
+    return time.monotonic() - begin, usage.ru_maxrss / 1024
+
+
+def has(python, module):
+    return os.path.exists(python) and subprocess.run(
+        [python, '-c', f'import {module}'],
+        stderr=subprocess.DEVNULL).returncode == 0
+
+
+def tools(path):
+    yield 'llm-capture validate', [PROGRAM, 'validate', path]
+    yield 'llm-capture inspect', [PROGRAM, 'inspect', path]
+    if has(PYTHON, 'orjson'):
+        yield 'Python, orjson alone', [PYTHON, '-c', ORJSON, path]
+    if has(PYTHON, 'aiperf'):
+        yield "Python, AIPerf's parser and model", [PYTHON, '-c', LOADER, path]
+    if has(PYTHON, 'duckdb'):
+        yield 'DuckDB', [PYTHON, '-c', DUCKDB, path]
+    if shutil.which('jq'):
+        yield 'jq', ['jq', '-n', 'reduce (inputs | .payload) as $p (0; . + '
+                     '($p | length))', path]
+
+
+def speed(path):
+    size = os.path.getsize(path)
+    found = [(name, min(once(command) for _ in range(3)))
+             for name, command in tools(path)]
+    first = found[0][1][0]
+    print(f'{size / 1e9:.2f} GB from page cache, one core, best of 3\n')
+    print('| | seconds | GB/s | times validate | MB |\n|---|---|---|---|---|')
+    for name, (seconds, memory) in found:
+        print(f'| {name} | {seconds:.2f} | {size / 1e9 / seconds:.2f} '
+              f'| {seconds / first:.1f} | {memory:.0f} |')
+
+
+def memory(piece):
+    """Pieces of 1 MB, each with texts of its own, through a pipe."""
+    print('\n| MB through a pipe | validate, MB | inspect, MB |\n|---|---|---|')
+    for megabytes in 1, 100, 1000, 10000:
+        def feed(to):
+            for i in range(megabytes):
+                to.write(piece.replace(MARK.encode(), b'%08d' % i))
+        print(f'| {megabytes} | '
+              + ' | '.join(f"{once([PROGRAM, name, '-'], feed)[1]:.1f}"
+                           for name in ('validate', 'inspect')) + ' |',
+              flush=True)
+
+
+with tempfile.TemporaryDirectory(prefix='llm-capture-bench-') as work:
+    path = work + '/rows.jsonl'
+    with open(path, 'wb') as f:
+        f.writelines(rows(SIZE))
+    with open(path, 'rb') as f:
+        while f.read(1 << 24):          # into the page cache
+            pass
+    speed(path)
+    with open(path, 'rb') as f:
+        piece = f.read(1_000_000)
+    memory(piece[:piece.rindex(b'\n') + 1])

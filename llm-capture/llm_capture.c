@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "llm_capture.h"
@@ -137,13 +138,20 @@ llm_capture_duration(const char *text)
 void
 llm_capture_key(const char *file, uint8_t key[16])
 {
-    int       c, n, v;
-    FILE     *f;
+    int           c, n, v;
+    FILE         *f;
+    struct stat   st;
 
     f = fopen(file, "r");
 
     if (f == NULL) {
         llm_capture_die("%s: %s", file, strerror(errno));
+    }
+
+    /* as the module asks of it */
+
+    if (fstat(fileno(f), &st) == -1 || (st.st_mode & 06)) {
+        llm_capture_die("%s: a key that others can read: chmod 600", file);
     }
 
     for (n = 0; (c = getc(f)) != EOF && isxdigit(c) && n < 32; n++) {

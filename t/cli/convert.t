@@ -3,14 +3,13 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from tap import case, is_, like, ok                         # noqa: E402
 from aiperf_loader import Loaders                           # noqa: E402
-from cli import TOP, cli, write                             # noqa: E402
+from cli import cli, secret, write                          # noqa: E402
 
 T0 = 1754000000000
 KEY = '00112233445566778899aabbccddeeff'
@@ -110,8 +109,7 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         prompts = [f'{i} {TEXT} ' + 'x' * 2200 for i in range(6)]
         path = files(work, 'text', [{'model': 'm', 'prompt': p}
                                     for p in prompts], ['a', 'b'] * 3)
-        with open(work + '/key', 'w') as f:
-            f.write(KEY)
+        secret(work + '/key', KEY)
         for name in 'b.parquet', 'b.arrow':
             out = convert('baseten_trace', path, f'{work}/{name}',
                           '--key-file', work + '/key')

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from llmcapture import Nginx, Upstream, request             # noqa: E402
 from tap import case, is_, like, ok                         # noqa: E402
 from aiperf_loader import Loaders                           # noqa: E402
-from cli import cli, reports, write                         # noqa: E402
+from cli import cli, reports, secret, write                         # noqa: E402
 
 KEY = '00112233445566778899aabbccddeeff'
 CHAT = '/v1/chat/completions'
@@ -48,8 +48,7 @@ def tokens(n):
 with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
 
     with case('hash: the ids that the module writes'), Upstream() as up:
-        with open(work + '/key', 'w') as f:
-            f.write(KEY + '\n')
+        secret(work + '/key', KEY + '\n')
         common = 'llm_capture on; llm_capture_session_id prefix; '
         with Nginx(up, http=f'llm_capture_key_file {work}/key;',
                    location=common + 'llm_capture_outcome on;') as ng, \
@@ -91,8 +90,7 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         code, _, err = cli('hash', path)
         is_(code, 2, 'a key is needed')
         like(err, r'--key-file is needed: there is no .*w\.jsonl\.key', 'why')
-        with open(path + '.key', 'w') as f:
-            f.write(KEY)
+        secret(path + '.key', KEY)
         code, made, err = lines('hash', path)
         is_((code, made), (3, []), 'nothing without lengths')
         like(err, '4 of 4 rows have no lengths', 'which is told')
@@ -100,20 +98,23 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         is_((code, len(made)), (0, 4), '--estimate')
         ok(all(2 <= len(r['hash_ids']) * 512 / 512 <= 5 for r in made[:2]),
            'has full blocks', made[:2])
-        with open(work + '/short', 'w') as f:
-            f.write(KEY[:-1])
+        secret(work + '/short', KEY[:-1])
         is_(cli('hash', '--key-file', work + '/short', path)[0], 2,
             'a key of another length')
+        with open(work + '/open', 'w') as f:
+            f.write(KEY)
+        like(cli('hash', '--key-file', work + '/open', path)[2],
+             'a key that others can read', 'or one that is none')
 
     with case('redact'):
-        secret = [dict(talk('my name is Ann é "x" ' * 9, 'hello Ann'),
-                       user='ann@example'),
-                  dict(talk('my name is Ann é "x" ' * 9, 'hello Bob',
-                            'more'), user='bob@example'),
-                  {'model': 'm', 'prompt': 'Ann', 'max_tokens': 3}, ASKED[2]]
+        told = [dict(talk('my name is Ann é "x" ' * 9, 'hello Ann'),
+                     user='ann@example'),
+                dict(talk('my name is Ann é "x" ' * 9, 'hello Bob', 'more'),
+                     user='bob@example'),
+                {'model': 'm', 'prompt': 'Ann', 'max_tokens': 3}, ASKED[2]]
         path = write(work + '/s.jsonl', *[
             {'timestamp': i, 'payload': body}
-            for i, body in enumerate(secret)])
+            for i, body in enumerate(told)])
         code, rows, err = lines('redact', '--path', 'messages[*].content',
                                 path)
         is_((code, err), (0, ''), 'at a path')
@@ -133,7 +134,7 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         bodies = [r['payload'] for r in rows]
         ok('Ann' not in json.dumps(rows), '--keep-length: it is out')
         is_([len(m['content']) for m in bodies[1]['messages']],
-            [len(m['content'].encode()) for m in secret[1]['messages']],
+            [len(m['content'].encode()) for m in told[1]['messages']],
             'as many bytes')
         is_(bodies[0]['messages'][0], bodies[1]['messages'][0],
             'what was the same is the same')

@@ -36,6 +36,13 @@ def reports(*args):
     return found
 
 
+def secret(path, text):
+    """A file that its owner alone can read, as a key must be."""
+    with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), 'w') as f:
+        f.write(text)
+    return path
+
+
 def write(path, *rows):
     """Rows as lines: bytes as they are, else as compact JSON."""
     with open(path, 'wb') as f:

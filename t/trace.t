@@ -16,64 +16,11 @@ from life import KILLED                                 # noqa: E402
 from llmcapture import *                                # noqa: E402,F403
 from outcomes import *                                  # noqa: E402,F403
 
-PROMPT = '/v1/completions'
-TRACE = 'llm_capture on; llm_capture_format mooncake_trace;'
-HASHES = TRACE + 'llm_capture_hash_ids on;'
-BASETEN = 'llm_capture on; llm_capture_format baseten_trace;'
 SECRET = 'the word nobody may read'
 COLUMNS = ['timestamp_start_unix_ms', 'prompt', 'input_tokens',
            'output_tokens', 'provided_session_id', 'total_hashes',
            'block_size', 'request_canceled', 'duration_e2e_ms',
            'duration_ttft_ms']
-
-
-def talk(*texts):
-    return json.dumps({'model': 'm', 'messages': [
-        {'role': 'assistant' if i % 2 else 'user', 'content': text}
-        for i, text in enumerate(texts)]}).encode()
-
-
-def usage(prompt, completion, **more):
-    """An action: an answer of these lengths."""
-    made = json.dumps({'choices': [{'index': 0, 'text': 'So.', 'message': {
-        'role': 'assistant', 'content': 'So.'}, 'finish_reason': 'stop'}],
-        'usage': {'prompt_tokens': prompt, 'completion_tokens': completion},
-        **more}).encode()
-
-    def act(handler, seen):
-        handler.read_body(seen)
-        handler.reply(200, made)
-    return act
-
-
-class Traces(Outcomes):
-    def wait_traces(self, n, name='chat'):
-        def lines():
-            try:
-                with open(f'{self.dir}/capture/requests.{name}.jsonl') as f:
-                    return f.read().split('\n')[:-1]
-            except FileNotFoundError:
-                return []
-        return [json.loads(line) for line in wait_for(
-            lambda: len(lines()) >= n and lines(), f'{n} rows')]
-
-    def sums(self):
-        """The terms of the sum that are not 0, of the one destination."""
-        self.quit()
-        return self.terms()
-
-    def terms(self):
-        return {k: v for k, v in self.counters().items()
-                if v and k not in ('seen', 'bytes', 'write_errors')}
-
-    def files(self):
-        """All that stands on the disk below the capture directory."""
-        found = b''
-        for top, _, names in os.walk(self.dir + '/capture'):
-            for name in names:
-                with open(os.path.join(top, name), 'rb') as f:
-                    found += f.read()
-        return found
 
 
 with case('lengths'), mock.Upstream() as up, Traces(up, TRACE) as ng:

@@ -173,7 +173,8 @@ test: test-deps
 
 check: check-deps
 	@$(MAKE) --no-print-directory all unit
-	$(PROVE) t/faults t/check
+	$(PROVE) -j2 t/faults
+	$(PROVE) t/check
 
 check-long: check-deps
 	@$(MAKE) --no-print-directory all

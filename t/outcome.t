@@ -127,7 +127,7 @@ with case('nginx compresses it'), mock.Upstream() as up, \
 
 with case('a large answer'), mock.Upstream() as up, Outcomes(up) as ng:
     big = json.dumps({'choices': [{'index': 0, 'message': {
-        'role': 'assistant', 'content': '"usage":{"prompt_tokens":1}' * 400000},
+        'role': 'assistant', 'content': '"usage":{"prompt_tokens":1}' * 4000000},
         'finish_reason': 'length'}], 'usage': {
             'prompt_tokens': 11, 'completion_tokens': 13}}).encode()
     up.actions[CHAT] = lambda handler, seen: (handler.read_body(seen),
@@ -203,6 +203,35 @@ with case('reloads under a long answer'), mock.Upstream() as up, \
     is_(c.response().complete, True, 'answered by the old worker')
     is_(ng.wait_rows(1)[0]['id'], ng.requests()[0]['id'], 'the outcome')
     c.close()
+
+
+with case('no room for an outcome'), mock.Upstream() as up, \
+        Outcomes(up, ON + 'llm_capture_max_request_bytes 60k;'
+                 'add_header X-Capture $llm_capture_status;', workers=1,
+                 http='llm_capture_max_queue_bytes 2m;') as ng:
+    s = up.actions[CHAT] = Stream(LAST)
+    held = [ng.begin(body(n)) for n in range(3)]
+    wait_for(lambda: len(ng.requests()) == 3, 'the requests')
+    wait_for(lambda: len(s.begun) == 3, 'them upstream')
+    pid = ng.freeze()
+    up.actions[CHAT] = mock.status(200)
+    for size in (50000, 2000, 10):
+        verdict = 'queued'
+        while verdict == 'queued':
+            verdict = request(ng.port, CHAT, body(text='x' * size)).headers[
+                'x-capture']
+        is_(verdict, 'queue_full', f'the queue is full for {size} bytes')
+    s.go(6)
+    for c in held:
+        is_(c.response().complete, True, 'answered')
+        c.close()
+    ng.thaw(pid)
+    wait_for(lambda: request(ng.port, CHAT, body()).headers['x-capture']
+             == 'queued', 'room again')
+    ng.quit()
+    terms = ng.answers()
+    ok(terms.get('outcome_queue_full', 0) >= 3, 'each is told of', terms)
+    is_(set(terms), {'outcomes', 'outcome_queue_full'}, 'before the end')
 
 
 with case('a file that fails'), mock.Upstream() as up, \

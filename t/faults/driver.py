@@ -57,10 +57,13 @@ RESULTS = os.path.join(TOP, 'build/faults')
 
 sys.setswitchinterval(0.0005)           # for clients that send byte by byte
 
+ID = re.compile(rb'"id":"([0-9a-f]{16})"')
+
 CONTAINER = ('unshare', '-p', '-f', '--mount-proc', '--kill-child')
 
-BUFFERED, UNBUFFERED = 'buffered', 'unbuffered'
-MODES = {BUFFERED: '', UNBUFFERED: 'proxy_request_buffering off;'}
+BUFFERED, UNBUFFERED, OUTCOMES = 'buffered', 'unbuffered', 'outcomes'
+MODES = {BUFFERED: '', UNBUFFERED: 'proxy_request_buffering off;',
+         OUTCOMES: 'llm_capture_outcome on;'}
 
 # the backend is an nginx of its own that takes the whole body before it
 # answers, with the number of the request and the length that came
@@ -274,8 +277,11 @@ class Stage(Lives):
             if found:
                 last[found['zone'], found[1]] = line
         total = dict(self.more)
+        self.outcomes = {}
         for line in last.values():
-            name, seen, terms, _, errors, *_ = self.LINE.search(line).groups()
+            found = self.LINE.search(line)
+            name, seen, terms, _, errors, *_ = found.groups()
+            self.add_outcomes(name, found)
             row = {k: int(v) for k, v in
                    (term.split() for term in terms.split(' + '))}
             if sum(row.values()) != int(seen):
@@ -286,12 +292,25 @@ class Stage(Lives):
         return total
 
 
+    def add_outcomes(self, name, found):
+        """To the sum of answers."""
+        if found['answers'] is None:
+            return
+        row = {k: int(v) for k, v in
+               (t.rsplit(' ', 1) for t in found['outcomes'].split(' + '))}
+        if sum(row.values()) != int(found['answers']):
+            raise AssertionError(f'{name}: {row} is not {found["answers"]}')
+        for k, v in dict(row, answers=int(found['answers'])).items():
+            if v:
+                self.outcomes[k] = self.outcomes.get(k, 0) + v
+
+
 # a row
 
 class Row:
     """
     name, did  what stands in the table
-    modes      of request buffering
+    modes      of request buffering, or with outcomes
     daemons    of "daemon"
     cuts       clients may get no answer: their worker is killed, or they go
     drops      counters that may be other than 0, besides recorded
@@ -410,9 +429,35 @@ def settle(s, name, result):
            f'{name}: the counter agrees with the files',
            f'{recorded} recorded, {account.recorded} in the files')
 
+    if s.mode == OUTCOMES:
+        settle_outcomes(s, name, recorded)
+
     result.update(sent=led.sent - len(off), answered=len(led.answered - off),
                   recorded=account.recorded, counted=counted, lost=lost,
                   twice=len(twice), torn=len(account.torn))
+
+
+def ids(s, end):
+    found = []
+    for top, _, names in os.walk(s.dir + '/capture'):
+        for path in (os.path.join(top, n) for n in names if n.endswith(end)):
+            with open(path, 'rb') as f:
+                found += [ID.search(line)[1] for line in f]
+    return found
+
+
+def settle_outcomes(s, name, recorded):
+    """Each record has one outcome, or one count of why it has none."""
+    rows, records = ids(s, '.outcomes'), ids(s, '.jsonl')
+    terms = s.outcomes
+    is_(len(rows), len(set(rows)), f'{name}: no outcome twice')
+    is_(sorted(set(rows) - set(records))[:5], [],
+        f'{name}: each is that of a record')
+    is_((terms.get('answers'), terms.get('outcomes')), (recorded, len(rows)),
+        f'{name}: the sum of outcomes agrees with the files')
+    if not s.row.cuts:
+        due = {'answers', 'outcomes', *(f'outcome_{d}' for d in s.row.drops)}
+        is_(set(terms) - due, set(), f'{name}: none is missing')
 
 
 def run(play=play):

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from driver import *                        # noqa: E402,F403
 
 BOTH = (False, True)
+EACH = (BUFFERED, UNBUFFERED, OUTCOMES)
 
 # 18 rings of 512k: full after some 50 requests each
 SMALL = 'llm_capture_max_request_bytes 400k;' \
@@ -38,7 +39,7 @@ def replaced(s, old):
 
 # the helper
 
-@row('helper: kill -9', 'once', daemons=BOTH, allow=KILLED)
+@row('helper: kill -9', 'once', daemons=BOTH, allow=KILLED, modes=EACH)
 def helper_killed(s):
     pid = s.helper()
     s.signal('KILL', pid)
@@ -48,7 +49,7 @@ def helper_killed(s):
 
 @row('helper: kill -9 in a storm',
      '40 times, at work or as it came up, with a reload before each',
-     allow=KILLED, load=SLOW)
+     allow=KILLED, load=SLOW, modes=EACH)
 def helper_storm(s, times=40):
     killed = re.compile(r'helper process \d+ exited on signal 9')
     while len(killed.findall(s.log())) < times:
@@ -72,7 +73,8 @@ def helper_long_storm(s):
 
 
 @row('helper: kill -9 as it writes',
-     '5 times, at the first bytes of a queue of 300 requests', allow=KILLED)
+     '5 times, at the first bytes of a queue of 300 requests', allow=KILLED,
+     modes=EACH)
 def helper_writing(s):
     path = s.path('completions')
     for _ in range(5):
@@ -100,7 +102,7 @@ def helper_stopped(s):
 
 @row('helper: stopped, and the queue is full',
      'SIGSTOP until 200 were not recorded, then SIGCONT',
-     drops=('queue_full',), http=SMALL)
+     drops=('queue_full',), http=SMALL, modes=EACH)
 def helper_stopped_full(s):
     pid = s.freeze()
     s.ledger.wait_verdict('queue_full', 200)
@@ -110,7 +112,7 @@ def helper_stopped_full(s):
 
 
 @row('helper: crash loop', 'killed 5 times as soon as it was ready',
-     allow=KILLED, load=SLOW)
+     allow=KILLED, load=SLOW, modes=EACH)
 def helper_crash_loop(s):
     s.crash_loop(5)
     s.load.more(50)
@@ -119,7 +121,7 @@ def helper_crash_loop(s):
 # the workers
 
 @row('worker: kill -9', 'with a queue that the helper has not read',
-     cuts=True, drops=('aborted',), allow=KILLED)
+     cuts=True, drops=('aborted',), allow=KILLED, modes=EACH)
 def worker_killed(s):
     pid = s.freeze()
     s.load.more(200)
@@ -130,7 +132,8 @@ def worker_killed(s):
 
 
 @row('workers: kill -9 with full rings', 'all, while the helper is stopped',
-     cuts=True, drops=('aborted', 'queue_full'), allow=KILLED, http=SMALL)
+     cuts=True, drops=('aborted', 'queue_full'), allow=KILLED, http=SMALL,
+     modes=EACH)
 def worker_killed_full(s):
     pid, old = s.freeze(), s.workers()
     s.ledger.wait_verdict('queue_full', 50)
@@ -156,7 +159,7 @@ def worker_crashed(s):
 
 
 @row('all children: kill -9', 'at once, with a queue and 5 uploads begun',
-     daemons=BOTH, cuts=True, drops=('aborted',), allow=KILLED)
+     daemons=BOTH, cuts=True, drops=('aborted',), allow=KILLED, modes=EACH)
 def children_killed(s):
     held, pid = [s.hold() for _ in range(5)], s.freeze()
     s.due['aborted'] = len(held)
@@ -192,7 +195,7 @@ def end(s, sig, group):
 
 
 @row('master: QUIT', 'to all processes, with a queue and an upload that ends',
-     daemons=BOTH, cuts=True)
+     daemons=BOTH, cuts=True, modes=EACH)
 def master_quit(s):
     end(s, 'QUIT', True)
 
@@ -211,7 +214,7 @@ def master_int(s):
 
 @row('master: QUIT, and the helper dies',
      'kill -9 of the helper with a queue, while a worker has an upload',
-     daemons=BOTH, cuts=True, allow=KILLED)
+     daemons=BOTH, cuts=True, allow=KILLED, modes=EACH)
 def master_quit_alone(s):
     held, pid = s.hold(), s.freeze()
     s.load.more(100)
@@ -292,7 +295,7 @@ def master_killed(s):
 # a new binary: without "daemon" nginx takes no such signal
 
 @row('upgrade: USR2, WINCH, QUIT', 'with a queue and an upload begun before',
-     daemons=(True,))
+     daemons=(True,), modes=EACH)
 def upgrade(s):
     held, pid = s.hold(), s.freeze()
     s.load.more(50)

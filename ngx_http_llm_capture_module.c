@@ -88,6 +88,20 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       0,
       NULL },
 
+    { ngx_string("llm_capture_skip"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_set_predicate_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_llm_capture_loc_conf_t, skip),
+      NULL },
+
+    { ngx_string("llm_capture_skip_replay"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_llm_capture_loc_conf_t, skip_replay),
+      NULL },
+
     { ngx_string("llm_capture_outcome"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
       ngx_http_llm_capture_set_flag,
@@ -459,6 +473,8 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
     conf->format = NGX_CONF_UNSET_UINT;
     conf->max_request_bytes = NGX_CONF_UNSET_SIZE;
     conf->sample = NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET;
+    conf->skip = NGX_CONF_UNSET_PTR;
+    conf->skip_replay = NGX_CONF_UNSET;
     conf->outcome.value = NGX_CONF_UNSET;
     conf->hash_ids.value = NGX_CONF_UNSET;
     conf->output_text.value = NGX_CONF_UNSET;
@@ -517,6 +533,9 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     if (conf->sample == NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET) {
         conf->sample = prev->sample;
     }
+
+    ngx_conf_merge_ptr_value(conf->skip, prev->skip, NULL);
+    ngx_conf_merge_value(conf->skip_replay, prev->skip_replay, 1);
 
     ngx_http_llm_capture_merge_flag(&conf->outcome, &prev->outcome);
     ngx_http_llm_capture_merge_flag(&conf->hash_ids, &prev->hash_ids);

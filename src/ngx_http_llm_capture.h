@@ -116,6 +116,8 @@ struct ngx_http_llm_capture_loc_conf_s {
     ngx_uint_t                     format;
     u_char                        *format_file;     /* where it was set, */
     ngx_uint_t                     format_line;     /* for a message */
+    ngx_array_t                   *skip;            /* of complex values */
+    ngx_flag_t                     skip_replay;
     ngx_http_llm_capture_flag_t    outcome;
     ngx_http_llm_capture_flag_t    hash_ids;
     ngx_http_llm_capture_flag_t    output_text;

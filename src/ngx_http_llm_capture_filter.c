@@ -30,6 +30,8 @@ static void ngx_http_llm_capture_body(ngx_http_request_t *r,
     ngx_http_llm_capture_loc_conf_t *lcf, ngx_chain_t *in);
 static ngx_http_llm_capture_ctx_t *ngx_http_llm_capture_add_ctx(
     ngx_http_request_t *r, ngx_http_llm_capture_loc_conf_t *lcf);
+static ngx_uint_t ngx_http_llm_capture_skip(ngx_http_request_t *r,
+    ngx_http_llm_capture_loc_conf_t *lcf);
 static ngx_int_t ngx_http_llm_capture_enabled(ngx_http_request_t *r,
     ngx_http_llm_capture_loc_conf_t *lcf);
 static void ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx);
@@ -189,6 +191,28 @@ ngx_http_llm_capture_enabled(ngx_http_request_t *r,
 }
 
 
+/* an opt-out, or AIPerf at work, whose requests have been recorded before */
+
+static ngx_uint_t
+ngx_http_llm_capture_skip(ngx_http_request_t *r,
+    ngx_http_llm_capture_loc_conf_t *lcf)
+{
+    ngx_table_elt_t  *agent;
+
+    static const char  replay[] = "aiperf/";
+
+    agent = r->headers_in.user_agent;
+
+    if (lcf->skip_replay && agent && agent->value.len >= sizeof(replay) - 1
+        && ngx_memcmp(agent->value.data, replay, sizeof(replay) - 1) == 0)
+    {
+        return 1;
+    }
+
+    return lcf->skip && ngx_http_test_predicates(r, lcf->skip) != NGX_OK;
+}
+
+
 /* the first reason wins; what costs least is asked first */
 
 static void
@@ -214,6 +238,9 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
 
     if (ngx_http_llm_capture_match(lcf, &uri) != NGX_OK) {
         why = NGX_HTTP_LLM_CAPTURE_C_unmatched;
+
+    } else if (ngx_http_llm_capture_skip(r, lcf)) {
+        why = NGX_HTTP_LLM_CAPTURE_C_skipped;
 
     } else if (!ngx_http_llm_capture_sampled_request(r, lcf)) {
         why = NGX_HTTP_LLM_CAPTURE_C_sampled_out;

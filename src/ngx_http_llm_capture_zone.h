@@ -72,6 +72,7 @@ typedef enum {
 #define NGX_HTTP_LLM_CAPTURE_COUNTERS(X)                                      \
     X(seen)                                                                   \
     X(unmatched)                                                              \
+    X(skipped)                                                                \
     X(sampled_out)                                                            \
     X(encoded)                                                                \
     X(too_large)                                                              \

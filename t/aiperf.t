@@ -89,7 +89,8 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-aiperf-') as work, \
                 with open(first, 'wb') as f:
                     f.write(b''.join(row.line + b'\n' for row in rows))
 
-            with Nginx(up, location='llm_capture on; proxy_buffering off;',
+            with Nginx(up, location='llm_capture on; proxy_buffering off;'
+                       'llm_capture_skip_replay off;',
                        workers=2) as ng:
                 code, text = replay(work, endpoint, ng.port, first)
                 if not ok(code == 0, f'{endpoint}: AIPerf replays it'):

@@ -221,6 +221,8 @@ LIMIT = 'llm_capture_max_request_bytes 299;'
 
 site('first-unmatched', 'llm_capture_sample_rate 0;' + LIMIT + ON,
      [whole(B, '/x', GZIP)], ['unmatched other 200'], unmatched=1)
+site('then-skipped', 'llm_capture_sample_rate 0; llm_capture_skip 1;' + ON,
+     [whole(B, PATH, GZIP)], ['skipped chat 200'], skipped=1)
 site('then-sampled-out', 'llm_capture_sample_rate 0;' + LIMIT + ON,
      [whole(B, PATH, GZIP)], ['sampled_out chat 200'], sampled_out=1)
 site('then-encoded', LIMIT + ON, [whole(B, PATH, GZIP)],
@@ -229,6 +231,19 @@ site('then-too-large', LIMIT + ON, [whole(B), whole(B, sizes=(9,))],
      ['too_large chat 200'] * 2, too_large=2)
 site('exactly-the-limit', 'llm_capture_max_request_bytes 300;' + ON,
      [whole(B), whole(B, sizes=(300,))], [CHAT] * 2, recorded=2)
+
+# who does not want to be recorded
+
+site('skip', 'llm_capture_skip $http_x_no_capture $arg_private;' + ON,
+     [whole(B), whole(B, PATH, 'X-No-Capture: 0'),
+      whole(B, PATH, 'X-No-Capture: yes'), whole(B, PATH + '?private=1')],
+     [CHAT] * 2 + ['skipped chat 200'] * 2, skipped=2, recorded=2)
+site('replay', ON,
+     [whole(B, PATH, f'User-Agent: {name}') for name in (
+         'aiperf/0.13.0', 'aiperf', 'AIPerf/1', 'x aiperf/0.13.0', '')],
+     ['skipped chat 200'] + [CHAT] * 4, skipped=1, recorded=4)
+site('replay-recorded', 'llm_capture_skip_replay off;' + ON,
+     [whole(B, PATH, 'User-Agent: aiperf/0.13.0')], [CHAT], recorded=1)
 
 site('content-encoding', ON,
      [whole(B, PATH, *h) for h in (

@@ -52,20 +52,20 @@ class Follower:
             self.at += line
 
     def follow(self, process, done):
-        """Until all the load's requests are there."""
+        """Until all the load's requests are there, or nothing comes."""
         poll = select.poll()
         poll.register(self.inotify, select.POLLIN)
-        limit = time.monotonic() + 120
-        while time.monotonic() < limit:
+        moved = time.monotonic()
+        while time.monotonic() < moved + 10 or not done(process):
             poll.poll(200)
             try:
                 os.read(self.inotify, 65536)
+                moved = time.monotonic()
             except BlockingIOError:
                 pass
             self.look()
             if done(process) and len(self.lags) >= process.requests:
                 return
-        raise TimeoutError('lines are missing')
 
     def close(self):
         os.close(self.inotify)

@@ -22,7 +22,8 @@ from replay import aiperf, make_tokenizer                   # noqa: E402
 COUNT = 16
 QUICK = ('--ui none --no-gpu-telemetry --no-server-metrics --workers-max 1 '
          '--export-level records')
-LOCATION = 'llm_capture on; llm_capture_outcome on; proxy_buffering off;'
+LOCATION = 'llm_capture on; llm_capture_outcome on; proxy_buffering off;' \
+           'llm_capture_skip_replay off;'
 
 
 def body(i):

@@ -217,7 +217,7 @@ class Set:
                     self.account(kind, self.proxy[kind])
         return False
 
-    def start(self, queue='512m', **words):
+    def start(self, queue='8g', **words):
         return stage.Proxy(self.back, workers=self.workers,
                            pin=self.workers == 1, queue=queue,
                            drop=self.drop.port, here=stage.HERE, **words)

@@ -213,3 +213,5 @@ install: all
 
 clean:
 	rm -rf build
+
+include packaging/make.mk

@@ -1,0 +1,35 @@
+# make dist            build/dist/llm-capture-VERSION.tar.gz
+# make deb             build/deb/libnginx-mod-http-llm-capture_*.deb
+# make ship-deps       what t/check/{deb,image,kubernetes}.t need
+
+.PHONY: dist deb deb-deps ship-deps
+
+VERSION := $(shell sed -n '1s/.* //p' CHANGES)
+DIST    := build/dist/llm-capture-$(VERSION).tar.gz
+DEB     := libnginx-mod-http-llm-capture
+
+DEB_PACKAGES  := build-essential debhelper libjansson-dev libpcre2-dev \
+                 nginx-dev zlib1g-dev
+
+SHIP_PACKAGES := lintian debootstrap podman buildah ca-certificates
+
+# what is committed; out of a tarball, what was in it
+dist:
+	@packaging/dist.sh '$(VERSION)' '$(DIST)'
+
+deb-deps:
+	$(DEPS) $(DEB_PACKAGES)
+
+ship-deps: deb-deps
+	$(DEPS) $(SHIP_PACKAGES)
+
+# a source package and a binary one, out of the tarball
+deb: deb-deps dist
+	@rm -rf build/deb
+	@mkdir -p build/deb
+	@tar -C build/deb -xf $(DIST)
+	@cd build/deb/llm-capture-$(VERSION) && env -u MAKEFLAGS -u MAKELEVEL \
+	    -u MFLAGS -u CC_OPT -u LD_OPT -u CC \
+	    dpkg-buildpackage -us -uc > ../build.log 2>&1 \
+	|| { tail -n 30 ../build.log >&2; exit 1; }
+	@ls build/deb/$(DEB)_*.deb

@@ -1,37 +1,49 @@
-# Debian's nginx with the module:
+# nginx with the module, in front of one LLM server:
 #
-#     docker build -t nginx-llm-capture .
-#     docker run -p 8080:8080 -v ./my.conf:/etc/nginx/nginx.conf:ro \
-#         -v captures:/var/log/nginx/llm_capture nginx-llm-capture
+#     docker build -t llm-capture .
+#     docker run -p 8080:8080 -v captures:/opt/nim/captures \
+#         -e UPSTREAM=http://vllm:8000 -e NIM_CAPTURE_ENABLE=1 llm-capture
+#
+# packaging/image/entrypoint.sh has the variables.  It runs as uid 101 and
+# needs nothing writable but the volume:
+#
+#     docker run --read-only --cap-drop ALL ...
+#
+# By default Debian 12's nginx.  Of the official images, Debian or Alpine:
+#
+#     docker build --build-arg BASE=nginx:1.28.0-alpine .
+#
+# Then the module is built from nginx's release of that version, which is
+# fetched, or taken from packaging/sources/nginx-VERSION.tar.gz.  Give its
+# SHA-256 as NGINX_SHA256.
+#
+#     docker build --target test .       # the module's unit tests, and a try
 
-FROM debian:12 AS build
+ARG BASE=debian:bookworm-slim
 
+FROM ${BASE} AS build
+ARG NGINX_SHA256=
 WORKDIR /src
-COPY config config.make Makefile ngx_http_llm_capture_module.c ./
-COPY misc misc
-COPY src src
+COPY . .
+RUN packaging/image/build.sh own "${NGINX_SHA256}"
 
-# make installs what it needs, once it is here itself
-RUN apt-get update && apt-get install -y --no-install-recommends make \
-    && make
+FROM build AS test
+RUN packaging/image/test.sh
 
-FROM debian:12-slim
-
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends nginx \
-    && rm -rf /var/lib/apt/lists/* \
-    && install -d -m 700 -o www-data -g www-data /var/log/nginx/llm_capture \
-    && ln -sf /dev/stdout /var/log/nginx/access.log \
-    && ln -sf /dev/stderr /var/log/nginx/error.log
-
+FROM ${BASE}
+COPY packaging/image /usr/share/llm-capture
 COPY --from=build /src/build/ngx_http_llm_capture_module.so \
                   /usr/lib/nginx/modules/
-COPY conf-examples/minimal.conf /etc/nginx/nginx.conf
-RUN sed -i "1i user www-data;" /etc/nginx/nginx.conf
+RUN /usr/share/llm-capture/install.sh
 
-VOLUME /var/log/nginx/llm_capture
+VOLUME /opt/nim/captures
 EXPOSE 8080
+USER 101:101
 
-# nginx writes what is queued before it leaves
+# what is queued is written before nginx leaves
 STOPSIGNAL SIGQUIT
-CMD ["nginx", "-g", "daemon off;"]
+
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
+    CMD ["/usr/share/llm-capture/entrypoint.sh", "health"]
+
+ENTRYPOINT ["/usr/share/llm-capture/entrypoint.sh"]

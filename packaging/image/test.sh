@@ -1,0 +1,20 @@
+#!/bin/sh
+
+# In an image, after build.sh: the unit tests, and the life of the module in
+# a few seconds.
+
+set -eu
+cd "$(dirname "$0")/../.."
+
+if command -v apk > /dev/null; then
+    # musl has no sanitizers
+    apk add --no-cache cmocka-dev perl perl-utils python3
+    rm -f t/unit/*_asan.c t/unit/*_tsan.c
+else
+    DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends \
+        libcmocka-dev python3 perl
+fi
+
+make -s unit
+export CMOCKA_MESSAGE_OUTPUT=tap
+prove --timer t/unit.t t/check/smoke.py

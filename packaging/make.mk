@@ -1,8 +1,9 @@
 # make dist            build/dist/llm-capture-VERSION.tar.gz
 # make deb             build/deb/libnginx-mod-http-llm-capture_*.deb
 # make ship-deps       what t/check/{deb,image,kubernetes}.t need
+# make picture         docs/capture.svg, by the demo
 
-.PHONY: dist deb deb-deps ship-deps
+.PHONY: dist deb deb-deps ship-deps picture
 
 VERSION := $(shell sed -n '1s/.* //p' CHANGES)
 DIST    := build/dist/llm-capture-$(VERSION).tar.gz
@@ -11,7 +12,7 @@ DEB     := libnginx-mod-http-llm-capture
 DEB_PACKAGES  := build-essential debhelper libjansson-dev libpcre2-dev \
                  nginx-dev zlib1g-dev
 
-SHIP_PACKAGES := lintian debootstrap podman buildah ca-certificates
+SHIP_PACKAGES := lintian debootstrap podman buildah runc
 
 # what is committed; out of a tarball, what was in it
 dist:
@@ -23,6 +24,8 @@ deb-deps:
 ship-deps: deb-deps
 	$(DEPS) $(SHIP_PACKAGES)
 
+check-deps: ship-deps
+
 # a source package and a binary one, out of the tarball
 deb: deb-deps dist
 	@rm -rf build/deb
@@ -33,3 +36,8 @@ deb: deb-deps dist
 	    dpkg-buildpackage -us -uc > ../build.log 2>&1 \
 	|| { tail -n 30 ../build.log >&2; exit 1; }
 	@ls build/deb/$(DEB)_*.deb
+
+picture: demo-deps
+	@$(MAKE) --no-print-directory all build/demo/check
+	@LLM_CAPTURE_NGINX='$(NGINX)' $(PYTHON) t/demo/demo.py 400
+	@cp build/demo/capture.svg docs/capture.svg

@@ -4,6 +4,8 @@
 An nginx with the module in front of a mock of an LLM server that streams;
 a handful of requests; a clean stop; and what is left: two files that AIPerf
 replays.  Only Python's own library.
+
+    demo.py N      N requests more, for docs/capture.svg (make picture)
 """
 
 import grp
@@ -11,16 +13,19 @@ import http.client
 import json
 import os
 import pwd
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(TOP, 't/lib'))
+from plot import plot                                        # noqa: E402
 from procs import free_port, wait_for, wait_gone, processes  # noqa: E402
 from upstream import Upstream                                # noqa: E402
 
@@ -130,6 +135,32 @@ def post(port, path, body):
         f' all after {spent * 1000:3.0f} ms')
 
 
+def traffic(port, count):
+    """Bursts of requests of many lengths, the same each time but for timing."""
+    lots, clients, due = random.Random(1), [], 0
+
+    def send(path, body):
+        c = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
+        c.request('POST', path, body.encode())
+        c.getresponse().read()
+        c.close()
+
+    for n in range(count):
+        text = 'word ' * int(lots.lognormvariate(5, 1.2))
+        path, body = (CHAT, '{"model":"demo","messages":[{"role":"user",'
+                            f'"content":"{n}: {text}"}}]}}') \
+            if lots.random() < 0.7 else \
+            (PROMPT, f'{{"model":"demo","prompt":"{n}: {text[:400]}"}}')
+        REQUESTS.append((path, body))
+        clients.append(threading.Timer(due, send, (path, body)))
+        due += lots.expovariate(60 if due % 3 < 1 else 15)
+
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+
+
 def stop(nginx, children):
     nginx.send_signal(3)
     nginx.wait(20)
@@ -177,6 +208,10 @@ def main():
         for path, body in REQUESTS:
             post(port, path, body)
 
+        if len(sys.argv) > 1:
+            step(f'{sys.argv[1]} requests more')
+            traffic(port, int(sys.argv[1]))
+
         step('A clean stop: the helper writes what is left, and the tally')
         stop(nginx, children)
         with open(work + '/error.log') as f:
@@ -196,10 +231,15 @@ def main():
 
         step('The rows: when it came, in ms, and what the client sent')
         for name, path in zip(names, (CHAT, PROMPT)):
-            for row in compare(os.path.join(TOP, name), path):
+            for n, row in enumerate(compare(os.path.join(TOP, name), path)):
                 json.loads(row)
-                say(short(row))
+                if n < 5:
+                    say(short(row))
         say('(checked: the bytes that were sent, with spaces for line ends)')
+
+        step('When they came, and how long they were')
+        plot(OUT + '/capture.svg', [os.path.join(TOP, n) for n in names])
+        say(os.path.relpath(OUT + '/capture.svg', TOP))
 
         step('Replay, with the recorded timing (aiperf==0.13.0)')
         for name, endpoint in zip(names, ('chat', 'completions')):

@@ -22,8 +22,11 @@ from llmcapture import (TOP, Upstream, case, free_port, is_,  # noqa: E402
                         like, ok, records, request, skip, skip_all, wait_for)
 from sources import DIR, Unavailable, debian    # noqa: E402
 
+import yaml                                     # noqa: E402
+
 CHAT, PROMPT = '/v1/chat/completions', '/v1/completions'
 VOLUME = '/opt/nim/captures'
+HEALTH = '/usr/share/llm-capture/entrypoint.sh', 'health'
 HARD = ('--read-only', '--read-only-tmpfs=false', '--cap-drop', 'ALL',
         '--security-opt', 'no-new-privileges')
 
@@ -109,7 +112,7 @@ def lives(pod, tag, up):
         code, text = c.exec('sh', '-c', 'id -u; touch /x /tmp/x /etc/x')
         ok(text.startswith('101') and text.count('Read-only') == 3,
            f'{tag}: uid 101, nothing to write to', text)
-        code, text = c.exec(f'{SHARE}/entrypoint.sh', 'health')
+        code, text = c.exec(*HEALTH)
         is_(code, 0, f'{tag}: healthy') or print('#', text)
 
         done = []
@@ -192,6 +195,37 @@ def variables(pod, tag, up):
         ok(code and name in text, f'{name}={value!r} is refused', text)
 
 
+def sidecar(pod, tag, up):
+    """As conf-examples/kubernetes/sidecar.yaml has it."""
+    with open(TOP + '/conf-examples/kubernetes/sidecar.yaml') as f:
+        pods = next(yaml.safe_load_all(f))['spec']['template']['spec']
+    c = next(c for c in pods['containers'] if c['name'] == tag)
+    s = c['securityContext']
+    options = {
+        'readOnlyRootFilesystem': ('--read-only', '--read-only-tmpfs=false'),
+        'runAsUser': ('--user', f'{s["runAsUser"]}:{s["runAsGroup"]}'),
+        'capabilities': ('--cap-drop', *s['capabilities']['drop']),
+        'allowPrivilegeEscalation': ('--security-opt', 'no-new-privileges')}
+    is_(s['allowPrivilegeEscalation'], False, 'sidecar: no new privileges')
+
+    with Place(up) as here:
+        os.chown(here.dir, 0, pods['securityContext']['fsGroup'])
+        os.chmod(here.dir, 0o2770)
+        mount = c['volumeMounts'][0]['mountPath']
+        with pod.run(tag, *sum(options.values(), ()),
+                     '-v', f'{here.dir}:{mount}',
+                     env={**{e['name']: e['value'] for e in c['env']},
+                          'UPSTREAM': here.env['UPSTREAM'],
+                          'PORT': here.port}) as c:
+            here.first(c)
+            here.post(1, PROMPT)
+            is_(c.exec(*HEALTH)[0], 0, 'sidecar: healthy')
+            c.stop()
+            is_([len(here.rows(f'requests.{name}.jsonl'))
+                 for name in ('chat', 'completions')], [1, 1],
+                'sidecar: a file per endpoint')
+
+
 def release():
     """A release of nginx into the images' context: its version."""
     src = debian('nginx', 'trixie', tar=True)
@@ -244,8 +278,6 @@ def examples(pod, v):
     is_(code, 0, "a controller's image loads it") or print('#', text)
 
 
-SHARE = '/usr/share/llm-capture'
-
 if os.geteuid():
     skip_all('needs root, for chroots')
 
@@ -257,6 +289,7 @@ with Podman() as pod, Upstream() as up:
         says_itself(pod, 'llm-capture')
         lives(pod, 'llm-capture', up)
         variables(pod, 'llm-capture', up)
+        sidecar(pod, 'llm-capture', up)
 
     if os.environ.get('LLM_CAPTURE_LONG'):
         with case('the stage of the tests'):

@@ -16,11 +16,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
+from apiserver import ApiServer, built, module  # noqa: E402
 from roots import must, run                     # noqa: E402
 from llmcapture import (MODULE, TOP, Nginx, Upstream, case, is_,  # noqa: E402
                         like, ok, request, skip)
 from replay import make_tokenizer               # noqa: E402
-from sources import DIR                         # noqa: E402
+from sources import DIR, Unavailable                        # noqa: E402
 from traffic import ask, whole                  # noqa: E402
 
 import yaml                                     # noqa: E402
@@ -73,6 +74,73 @@ def schemas(tool):
         code, text = run(tool, '--strict', f.name)
         ok(code and 'readOnlyRootFileSystem' in text,
            'a word that is no field is refused', text)
+
+
+# by an API server
+
+def crds(api, path):
+    """Definitions of a module's kinds; waits until they are served."""
+    for name in sorted(glob.glob(path + '/*.yaml')):
+        with open(name) as f:
+            for crd in yaml.safe_load_all(f):
+                if crd and crd['kind'] == 'CustomResourceDefinition':
+                    code, said = api.create(crd)
+                    if code != 201:
+                        raise RuntimeError(said)
+
+
+def served(api, what, namespace):
+    """Kinds that were just defined take a moment."""
+    return wait_for(lambda: (lambda got: got if got[0] != 404 else None)(
+        api.create(what, namespace, dry=True)), f'{what["kind"]} to be served')
+
+
+def pod(workload, *names):
+    """A Pod of its template, with these containers."""
+    template = workload['spec']['template']
+    spec = dict(template['spec'])
+    spec['containers'] = [c for c in spec['containers'] if c['name'] in names]
+    return {'apiVersion': 'v1', 'kind': 'Pod', 'spec': spec,
+            'metadata': {'name': 'p', **template['metadata']}}
+
+
+def by_the_api(api):
+    restricted = {'pod-security.kubernetes.io/enforce': 'restricted'}
+    for name, labels in ('open', {}), ('hard', restricted), \
+            ('nginx-ingress', {}):
+        api.create({'apiVersion': 'v1', 'kind': 'Namespace',
+                    'metadata': {'name': name, 'labels': labels}})
+
+    crds(api, module('sigs.k8s.io/gateway-api') + '/config/crd/standard')
+    crds(api, os.environ.get('LLM_CAPTURE_CRDS', '/none'))
+
+    for path in manifests():
+        for what in load(os.path.relpath(path, EXAMPLES)):
+            space = what['metadata'].get('namespace', 'open')
+            name = f'{what["kind"]} {what["metadata"]["name"]}'
+            if what['apiVersion'].startswith('gateway.nginx.org') \
+                    and 'LLM_CAPTURE_CRDS' not in os.environ:
+                skip(name, "its definition is in no package: say where it is, "
+                     "LLM_CAPTURE_CRDS=DIR")
+                continue
+            code, said = served(api, what, space)
+            is_(code, 201, f'{name}: taken') or print('#', said)
+
+    job = next(r for r in load('replay.yaml') if r['kind'] == 'Job')
+    vllm = load('sidecar.yaml')[0]
+    for what, want, name in (
+            (pod(job, 'aiperf'), 201, 'the replay'),
+            (pod(vllm, 'llm-capture'), 201, 'the sidecar'),
+            (pod(vllm, 'llm-capture', 'vllm'), 403, 'beside vLLM it')):
+        code, said = api.create(what, 'hard', dry=True)
+        is_(code, want, f'{name} {"is" if want == 201 else "is not"} '
+            '"restricted"') or print('#', said)
+
+    vllm['spec']['template']['spec']['containers'][1]['volumeMounts'][0][
+        'name'] = 'capture'
+    code, said = api.create(vllm, 'open', dry=True)
+    ok(code == 422 and 'volumeMounts' in said,
+       'a volume that is not there is refused', said)
 
 
 # in an nginx
@@ -158,6 +226,16 @@ def replay(work):
 
 with case('schemas'):
     schemas(validator())
+
+with case('the API'):
+    if built() or os.environ.get('LLM_CAPTURE_LONG'):
+        try:
+            with ApiServer() as api:
+                by_the_api(api)
+        except Unavailable as e:
+            skip('the API', e)
+    else:
+        skip('the API', 'LLM_CAPTURE_LONG=1 builds its server')
 
 if MODULE:
     snippets()

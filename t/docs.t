@@ -36,10 +36,10 @@ def entries():
     """name -> (syntax, default, context, text)."""
     found = {}
     for name, syntax, default, context, text in re.findall(
-            r'^## (llm_capture\w*)\n\n    Syntax: +([^\n]*)\n'
-            r'    Default: +([^\n]*)\n    Context: +([^\n]*)\n(.*?)(?=^## |\Z)',
-            read('docs/directives.md'), re.S | re.M):
-        found[name] = syntax, default, context.split(', '), text
+            r'^## (llm_capture\w*)\n\n    Syntax: +([^\n]*(?:\n {8,}[^\n]*)*)\n'
+            r'    Default: +([^\n]*(?:\n {8,}[^\n]*)*)\n    Context: +([^\n]*)\n'
+            r'(.*?)(?=^## |\Z)', read('docs/directives.md'), re.S | re.M):
+        found[name] = plain(syntax), plain(default), context.split(', '), text
     return found
 
 
@@ -62,7 +62,7 @@ def messages():
                 r'\btext = ("cannot.*?);', code, re.S):
             for text in strings(call):
                 # an empty one stands elsewhere; nginx -t says what it wants
-                if text and not text.startswith('"llm_capture_'):
+                if text and ' in %s:%ui' not in text:
                     yield os.path.basename(path), text
 
 

@@ -38,6 +38,7 @@ ALLOWED = {
     'ngx_core_conf_t': 'group master user username worker_processes',
     'ngx_cycle_t': 'conf_ctx listening log pool',
     'ngx_event_t': 'cancelable data handler log timer timer_set',
+    'ngx_file_info_t': 'st_mode',            # struct stat
     'ngx_file_t': 'fd name',
     'ngx_http_compile_complex_value_t': 'cf complex_value value',
     'ngx_http_complex_value_t': 'lengths',

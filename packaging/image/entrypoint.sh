@@ -91,16 +91,16 @@ if [ "${LLM_CAPTURE_PATH:-}" ]; then
     path="llm_capture_path $LLM_CAPTURE_PATH;"
 fi
 
-# every runtime has it in memory, when the root is read-only too
-run=/dev/shm/llm-capture
+# every runtime has it in memory, when the root is read-only too.  Other
+# containers of a pod see it: what is there already is not used
+run=/dev/shm/llm-capture.$port
 temp=$volume/.nginx
+rm -rf "$run" 2> /dev/null || :
 
-if [ ! -w /dev/shm ]; then
+if ! mkdir "$run" 2> /dev/null; then
     run=$volume/.run
+    mkdir -p "$run"
 fi
-
-rm -rf "$run"
-mkdir -p "$run"
 
 # serving comes first
 if ! mkdir -p "$temp"; then

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from roots import Root, must, run               # noqa: E402
+from roots import Root, impossible, must, run   # noqa: E402
 from llmcapture import (TOP, Upstream, case, free_port, is_, ok,  # noqa: E402
                         records, request, skip_all, wait_for, wait_gone)
 from procs import children                      # noqa: E402
@@ -134,8 +134,8 @@ def life(root, path):
          if 'llm' in name], [], 'purged: nothing left in /etc')
 
 
-if os.geteuid():
-    skip_all('needs root, for a chroot')
+if impossible():
+    skip_all(impossible())
 
 with case('make install'):
     with tempfile.TemporaryDirectory() as work:

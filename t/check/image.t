@@ -16,7 +16,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 from podman import DEBIAN, Podman               # noqa: E402
-from roots import must                          # noqa: E402
+from roots import impossible, must                      # noqa: E402
 from builds import version                      # noqa: E402
 from llmcapture import (TOP, Upstream, case, free_port, is_,  # noqa: E402
                         like, ok, records, request, skip, skip_all, wait_for)
@@ -278,8 +278,8 @@ def examples(pod, v):
     is_(code, 0, "a controller's image loads it") or print('#', text)
 
 
-if os.geteuid():
-    skip_all('needs root, for chroots')
+if impossible():
+    skip_all(impossible())
 
 with Podman() as pod, Upstream() as up:
     pod.base()

@@ -42,6 +42,14 @@ def must(*command, **more):
     return text
 
 
+def impossible():
+    """Why there can be no roots here, if so."""
+    if os.geteuid():
+        return 'needs root, for chroots'
+    code, text = run('unshare', '--mount', 'true')
+    return f'needs mount namespaces: {text}' if code else ''
+
+
 def base():
     """What debootstrap makes, once."""
     path = f'{ROOTS}/{SUITE}'

@@ -46,7 +46,7 @@ ALLOWED = {
     'ngx_http_connection_t': 'conf_ctx',
     'ngx_http_core_main_conf_t': 'phases',
     'ngx_http_core_srv_conf_t': 'merge_slashes',
-    'ngx_http_headers_in_t': 'chunked content_length_n headers',
+    'ngx_http_headers_in_t': 'chunked content_length_n headers user_agent',
     'ngx_http_headers_out_t': 'content_encoding content_type status',
     'ngx_http_phase_t': 'handlers',
     'ngx_http_request_t':

@@ -73,10 +73,25 @@ def vllm(ng):
     ok(0 < n < 300, 'a sample', n)
     with open(ng.dir + '/llm.log') as f:
         words = {line.split()[-1] for line in f}
-    is_(words, {'queued', 'sampled_out', 'off'}, "the access log's last word")
+    is_(words, {'queued', 'sampled_out', 'skipped'},
+        "the access log's last word")
 
 
-USES = {'minimal.conf': minimal, 'nim-migration.conf': nim, 'vllm.conf': vllm}
+def traces(ng):
+    for n in range(2):
+        request(ng.port, '/v1/chat/completions', CHAT,
+                headers={'X-Session-Id': 'a secret'})
+    rows = ng.wait_records('chat', 2)
+    is_([sorted(r.value) for r in rows],
+        [sorted(('timestamp', 'session_id', 'input_length',
+                 'output_length', 'hash_ids'))] * 2, 'lengths alone')
+    is_(len({r.value['session_id'] for r in rows}), 1, 'one session')
+    ok(not any(b'"hi"' in r.line or b'secret' in r.line for r in rows),
+       'and no text')
+
+
+USES = {'minimal.conf': minimal, 'nim-migration.conf': nim, 'traces.conf': traces,
+        'vllm.conf': vllm}
 
 for path in sorted(glob.glob(TOP + '/conf-examples/*.conf')):
     name = os.path.basename(path)

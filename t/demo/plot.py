@@ -44,7 +44,9 @@ class Picture:
     def __init__(self, captures):
         self.captures = captures
         points = [point for rows in captures.values() for point in rows]
-        self.end = max(max(t for t, _ in points) / 1000, 0.001)
+        end = max(max(t for t, _ in points) / 1000, 0.001)
+        self.bin = step(end, 60)
+        self.end = (int(end / self.bin) + 1) * self.bin
         sizes = [n for _, n in points]
         self.low = math.floor(math.log2(max(min(sizes), 1)))
         self.high = max(math.ceil(math.log2(max(sizes))), self.low + 1)
@@ -78,8 +80,7 @@ class Picture:
                   'end')
 
     def arrivals(self):
-        width = step(self.end, 60)
-        bins = {}
+        width, bins = self.bin, {}
         for name, points in self.captures.items():
             for t, _ in points:
                 bins.setdefault(int(t / 1000 / width), []).append(name)

@@ -13,8 +13,8 @@
 
 #define LLM_CAPTURE_TABLE  1024
 
-/* keys of a sketch: 16 MB */
-#define LLM_CAPTURE_KEYS   (512 * 1024)
+/* keys of a sketch, where its table would grow beyond 8 MB */
+#define LLM_CAPTURE_KEYS   (256 * 1024 - 2)
 
 
 /* key 0 is free space; 0 itself is kept as 1 */

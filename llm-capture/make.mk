@@ -10,7 +10,8 @@ CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
 
 vpath %.c llm-capture src
 
-.PHONY: llm-capture test-llm-capture install-llm-capture
+.PHONY: llm-capture test-llm-capture bench-llm-capture \
+        install-llm-capture
 
 llm-capture: build/llm-capture
 
@@ -40,3 +41,9 @@ install-llm-capture: build/llm-capture
 # what needs nothing but the command and $(VENV)
 test-llm-capture: build/llm-capture
 	$(PROVE) t/cli
+
+# a table of ratios; nothing passes or fails by time
+bench-llm-capture: build/llm-capture
+	$(DEPS) jq time util-linux
+	@$(VENV)/bin/python -m pip -q --disable-pip-version-check install duckdb
+	@$(VENV)/bin/python t/bench/cli.py

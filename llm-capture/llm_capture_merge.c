@@ -5,8 +5,8 @@
 
 /*
  * The files of many pods as one.  The rows of a file stay in their order, which
- * is that of the turns of a session; of all files the row comes next whose file
- * has come least far.  Nothing is held but a row of each.
+ * is that of the turns of a session; of the next rows of all files the earliest one
+ * comes first.  Nothing is held but these.
  */
 
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ typedef struct {
     llm_capture_outcomes_t  *o;
     int64_t                  t0;
     double                   shift;     /* ms to the common clock */
-    double                   at;        /* the latest so far, by that */
+    double                   at;        /* of the row, by that */
     double                   first;
     double                   last;
     uint64_t                 rows;
@@ -64,12 +64,12 @@ llm_capture_pod_next(llm_capture_pod_t *p, uint64_t *bad)
     at = llm_capture_arrival(&p->row) + p->shift;
 
     if (p->rows++ == 0) {
-        p->first = p->last = p->at = at;
+        p->first = p->last = at;
     }
 
     p->first = at < p->first ? at : p->first;
     p->last = at > p->last ? at : p->last;
-    p->at = at > p->at ? at : p->at;
+    p->at = at;
 }
 
 

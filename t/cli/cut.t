@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import stat
 import sys
 import tempfile
@@ -114,7 +115,9 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
                        and n.endswith('.jsonl'))
         is_([n[:9] for n in names], ['model.a_b', 'model.c.j', 'model.non'],
             'values as names of files')
-        is_(cli('split', '--by', 'session', '--out', work + '/s', many)[0], 0,
+        is_(cli('split', '--by', 'session', '--out', work + '/s', many,
+                preexec_fn=lambda: resource.setrlimit(
+                    resource.RLIMIT_NOFILE, (256, 256)))[0], 0,
             'more files than may be open')
         found = [n for n in os.listdir(work) if n.startswith('s.')]
         is_((len(found), sorted(i for n in found for i in ids(f'{work}/{n}'))),

@@ -140,6 +140,13 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
             'what was the same is the same')
         ok(bodies[0]['messages'][1] != bodies[1]['messages'][1],
            'and what was not is not')
+        long = write(work + '/l.jsonl', *[
+            {'timestamp': 0, 'payload': {'prompt': 'x' * 100 + c + 'y' * 99}}
+            for c in 'ab'])
+        a, b = (r['payload']['prompt'] for r in lines(
+            'redact', '--keep-length', long)[1])
+        ok(a[:64] == b[:64] and a[64:100] != b[64:100],
+           'no place within a piece of 64 bytes is told', (a, b))
         again = lines('redact', '--keep-length', path)[1]
         ok(again != rows, 'another run has other words')
         keyed = ['redact', '--keep-length', '--key-file', path[:-7]

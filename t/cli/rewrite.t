@@ -21,8 +21,8 @@ ROWS = [
     b'"stream_options":{ "a":[{}] } }}',
     b'{"timestamp":2,"id":"00000000000000a3","payload":{"model":"old",'
     b'"input":"x","stream":false,"model":"m","max_output_tokens":5}}',
-    b'{"timestamp":3,"id":"00000000000000a4","payload":{"model":"m",'
-    b'"input":["x"],"encoding_format":"float"}}',
+    b'{"timestamp":3,"id":"00000000000000a4","payload":{"a":"\\\\\\"",'
+    b'"user":"\\\\","model":"m","input":["x"],"encoding_format":"float"}}',
 ]
 RECORDED = [7, None, 0, 9]
 

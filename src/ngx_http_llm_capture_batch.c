@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_live.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_BATCH_BYTES  (4 * 1024 * 1024)
@@ -266,6 +266,7 @@ ngx_http_llm_capture_texts(ngx_http_llm_capture_drain_t *d,
 
     if (key == NULL) {
         ngx_http_llm_capture_writer_later(d->conf.writer, dest->file, d->now);
+        ngx_http_llm_capture_live_failed(d, dest);
         return -1;
     }
 
@@ -408,6 +409,7 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
 
     if (done < n && dest->file->error != EAGAIN) {
         add[NGX_HTTP_LLM_CAPTURE_C_write_errors] = 1;
+        ngx_http_llm_capture_live_failed(d, dest);
     }
 
     if (rc == NGX_HTTP_LLM_CAPTURE_NEVER) {
@@ -419,6 +421,8 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
     }
 
     ngx_http_llm_capture_commit_written(d, dest, done, add);
+    ngx_http_llm_capture_live_written(d, dest, done,
+                                      add[NGX_HTTP_LLM_CAPTURE_C_bytes]);
     ngx_http_llm_capture_unbatch(d, dest, done, n);
     ngx_http_llm_capture_commit(d, dest->row, d->batch, done, add);
 

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "ngx_http_llm_capture_drainer.h"
+#include "ngx_http_llm_capture_live.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_WAIT  20        /* ms between tries for a lock */
@@ -26,6 +27,7 @@
 
 static void ngx_http_llm_capture_care_add(ngx_http_llm_capture_care_t *care,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_http_llm_capture_kept_t *kept);
+static void ngx_http_llm_capture_care_tell(ngx_http_llm_capture_care_t *care);
 static int ngx_http_llm_capture_care_open(ngx_http_llm_capture_care_t *care);
 static unsigned ngx_http_llm_capture_care_pass(
     ngx_http_llm_capture_care_t *care);
@@ -110,13 +112,40 @@ ngx_http_llm_capture_care_announce(ngx_http_llm_capture_care_t *care)
         atomic_store(&zone->gave_up, 0);
         atomic_store(&zone->quit_ms, 0);
         atomic_store(&zone->holder, (uint64_t) ngx_pid);
+
+        ngx_http_llm_capture_live_start(&care->zones[i].mcf->zone,
+                                        ngx_http_llm_capture_now());
     }
+
+    ngx_http_llm_capture_care_tell(care);
 
     one = 1;
 
     if (write(ngx_http_llm_capture_wake_fd, &one, sizeof(one)) == -1) {
         /* only EAGAIN at 2^64 wake-ups: the predecessor has had them */
     }
+}
+
+
+/* those who ask see the zone of their configuration, and not the others */
+
+static void
+ngx_http_llm_capture_care_tell(ngx_http_llm_capture_care_t *care)
+{
+    ngx_uint_t                         i, n;
+    ngx_http_llm_capture_care_zone_t  *z;
+
+    z = &care->zones[0];
+
+    if (z->kept || atomic_load(&z->zone->holder) != (uint64_t) ngx_pid) {
+        return;
+    }
+
+    for (n = 0, i = 1; i < care->n; i++) {
+        n += !care->zones[i].over;
+    }
+
+    ngx_http_llm_capture_live_draining(&z->mcf->zone, n);
 }
 
 
@@ -357,6 +386,7 @@ ngx_http_llm_capture_care_over(ngx_http_llm_capture_care_t *care)
 
         if (!z->over && ngx_http_llm_capture_care_done(care, z)) {
             ngx_http_llm_capture_care_leave(z);
+            ngx_http_llm_capture_care_tell(care);
         }
 
         over &= z->over;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_live.h"
 
 
 /* ms between two warnings about one reason */
@@ -267,6 +267,7 @@ ngx_http_llm_capture_drain_pass(ngx_http_llm_capture_drain_t *d, uint64_t now)
     ngx_http_llm_capture_leave(d);
 
     ngx_http_llm_capture_warn(d);
+    ngx_http_llm_capture_live_pass(d);
 
     return d->finished;
 }

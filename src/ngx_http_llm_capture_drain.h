@@ -32,6 +32,8 @@ typedef struct {
     /* level: LOG_ALERT, LOG_ERR, LOG_WARNING, LOG_NOTICE of <syslog.h> */
     void                              (*log)(void *ctx, int level, int err,
                                           const char *text);
+    /* CLOCK_MONOTONIC, ms, in the middle of a pass; NULL: as at its begin */
+    uint64_t                          (*clock)(void);
     void                               *ctx;
 } ngx_http_llm_capture_drain_conf_t;
 

@@ -28,6 +28,7 @@
 static unsigned ngx_http_llm_capture_drainer_files(ngx_uint_t zones);
 static int ngx_http_llm_capture_drainer_dead(void *ctx, uint32_t ring);
 static int ngx_http_llm_capture_drainer_alive(void *ctx, uint32_t pid);
+static int ngx_http_llm_capture_byte_look(off_t byte, struct flock *fl);
 static void ngx_http_llm_capture_drainer_log(void *ctx, int level, int err,
     const char *text);
 
@@ -74,6 +75,7 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
     conf.dead = ngx_http_llm_capture_drainer_dead;
     conf.alive = ngx_http_llm_capture_drainer_alive;
     conf.log = ngx_http_llm_capture_drainer_log;
+    conf.clock = ngx_http_llm_capture_now;
     conf.ctx = d;
 
     d->drain = ngx_http_llm_capture_drain_create(&conf,
@@ -264,22 +266,44 @@ ngx_http_llm_capture_lock_byte(off_t byte, int type)
 }
 
 
+static int
+ngx_http_llm_capture_byte_look(off_t byte, struct flock *fl)
+{
+    ngx_memzero(fl, sizeof(struct flock));
+
+    fl->l_type = F_WRLCK;
+    fl->l_whence = SEEK_SET;
+    fl->l_start = byte;
+    fl->l_len = 1;
+
+    return fcntl(ngx_http_llm_capture_lock_fd, F_GETLK, fl);
+}
+
+
 ngx_uint_t
 ngx_http_llm_capture_byte_locked(off_t byte)
 {
     struct flock  fl;
 
-    ngx_memzero(&fl, sizeof(struct flock));
-
-    fl.l_type = F_WRLCK;
-    fl.l_whence = SEEK_SET;
-    fl.l_start = (off_t) byte;
-    fl.l_len = 1;
-
     /* an error frees nothing: a live worker's ring given away is two writers */
 
-    return fcntl(ngx_http_llm_capture_lock_fd, F_GETLK, &fl) == -1
+    return ngx_http_llm_capture_byte_look(byte, &fl) == -1
            || fl.l_type != F_UNLCK;
+}
+
+
+ngx_pid_t
+ngx_http_llm_capture_byte_holder(off_t byte)
+{
+    struct flock  fl;
+
+    if (ngx_http_llm_capture_byte_look(byte, &fl) == -1
+        || fl.l_type == F_UNLCK)
+    {
+        return 0;
+    }
+
+    return fl.l_pid;
 }
 
 

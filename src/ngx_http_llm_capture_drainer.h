@@ -82,6 +82,10 @@ ngx_int_t ngx_http_llm_capture_lock_byte(off_t byte, int type);
 
 ngx_uint_t ngx_http_llm_capture_byte_locked(off_t byte);
 
+/* who that is; 0: none, or unknown */
+
+ngx_pid_t ngx_http_llm_capture_byte_holder(off_t byte);
+
 /* of a worker, beyond those of any zone: held for its life */
 
 static inline off_t

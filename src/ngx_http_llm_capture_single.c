@@ -15,6 +15,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_llm_capture_drainer.h"
+#include "ngx_http_llm_capture_live.h"
 
 
 typedef struct {
@@ -47,6 +48,8 @@ ngx_http_llm_capture_single_init(ngx_cycle_t *cycle)
         /* an alert has been logged, and serving comes first */
         return NGX_OK;
     }
+
+    ngx_http_llm_capture_live_start(&mcf->zone, ngx_http_llm_capture_now());
 
     ngx_memzero(&single.event, sizeof(ngx_event_t));
 

@@ -17,6 +17,7 @@
  *     batch      ready uploads -> their file
  *     commit     an outcome: marks, counters, once
  *     reclaim    what goes back to the rings
+ *     live       how it goes, for those who ask
  *     drain      all of it in turn, and time
  */
 
@@ -136,6 +137,7 @@ struct ngx_http_llm_capture_dest_s {
     uint32_t                        format;
     ngx_http_llm_capture_queue_t    ready;
     unsigned                        is_busy:1;
+    unsigned                        shown:1;  /* among nfiles */
     size_t                          path_len;
     char                           *path;
 };
@@ -190,6 +192,10 @@ struct ngx_http_llm_capture_drain_s {
     struct iovec                        *iov;
     size_t                               niov;
     ngx_http_llm_capture_intent_t        left;      /* by a predecessor */
+
+    /* as told to those who ask */
+    uint64_t                             nfiles[NGX_HTTP_LLM_CAPTURE_ROWS];
+    ngx_http_llm_capture_file_t         *newest[NGX_HTTP_LLM_CAPTURE_ROWS];
 
     uint64_t                             now;
     uint64_t                             give_up;   /* the recovery, ms */

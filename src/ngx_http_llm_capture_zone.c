@@ -50,7 +50,8 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
                                    NGX_HTTP_LLM_CAPTURE_BLOCK)
                              / NGX_HTTP_LLM_CAPTURE_BLOCK);
 
-    z->intent = line(sizeof(ngx_http_llm_capture_zone_hdr_t));
+    z->live = line(sizeof(ngx_http_llm_capture_zone_hdr_t));
+    z->intent = z->live + line(sizeof(ngx_http_llm_capture_live_t));
     z->helper = z->intent + line(sizeof(ngx_http_llm_capture_intent_t));
     z->rings = z->helper + rows;
     z->rows = z->rings + nrings * sizeof(ngx_http_llm_capture_ring_hdr_t);

@@ -6,9 +6,9 @@
 /*
  * What lies in the shared zone, and where.  Pure: no nginx header.
  *
- *     header | intent | rows of the helper | ring headers | rows per ring,
- *     and one for workers that found no ring | chains | next[] of blocks |
- *     waits | rings, page aligned | spill blocks
+ *     header | live | intent | rows of the helper | ring headers | rows per
+ *     ring, and one for workers that found no ring | chains | next[] of
+ *     blocks | waits | rings, page aligned | spill blocks
  *
  * Every worker can write every byte of the zone.  So each process keeps the
  * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
@@ -29,7 +29,7 @@
  * Part of the zone's name: a newer layout, or a word that means something else,
  * never meets older memory
  */
-#define NGX_HTTP_LLM_CAPTURE_LAYOUT     4
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     5
 
 #define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
 #define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64
@@ -41,6 +41,8 @@
 #define NGX_HTTP_LLM_CAPTURE_BLOCK      16384    /* bytes of a spill block */
 #define NGX_HTTP_LLM_CAPTURE_CHAINS     16384    /* uploads moved, at most */
 #define NGX_HTTP_LLM_CAPTURE_WAITS      65536    /* answers to come, most */
+#define NGX_HTTP_LLM_CAPTURE_SHOW       1024     /* bytes shown of a path */
+#define NGX_HTTP_LLM_CAPTURE_SECONDS    16       /* looked back on for rates */
 
 #define NGX_HTTP_LLM_CAPTURE_NONE       0xffffffffu
 #define NGX_HTTP_LLM_CAPTURE_REPAIR     0xfffffffeu
@@ -283,6 +285,44 @@ typedef struct {
 } ngx_http_llm_capture_zone_hdr_t;
 
 
+/*
+ * What the helper alone knows, for those who ask how it goes: nothing else
+ * hangs on it.  Set once a batch, or once a pass.  Times are CLOCK_MONOTONIC in
+ * ms, 0: never.
+ */
+
+typedef struct {
+    _Atomic uint64_t          second;       /* the one these belong to */
+    _Atomic uint64_t          records;
+    _Atomic uint64_t          bytes;
+} ngx_http_llm_capture_second_t;
+
+typedef struct {
+    _Alignas(64) _Atomic uint64_t  written; /* the last line */
+    _Atomic uint64_t          files;        /* written to by this helper */
+    _Atomic uint64_t          size;         /* of the file written last */
+    _Atomic uint32_t          changes;      /* of its path; odd: under way */
+    _Atomic uint32_t          path_len;
+    _Atomic uint64_t          path[NGX_HTTP_LLM_CAPTURE_SHOW / 8];
+    ngx_http_llm_capture_second_t
+                              seconds[NGX_HTTP_LLM_CAPTURE_SECONDS];
+} ngx_http_llm_capture_live_row_t;
+
+typedef struct {
+    _Alignas(64) _Atomic uint64_t  starts;  /* of helpers of this zone */
+    _Atomic uint64_t          started;      /* the last of them */
+    _Atomic uint64_t          draining;     /* replaced zones it has as well */
+    _Atomic uint64_t          lag;          /* of the last batch, ms + 1 */
+    _Atomic uint64_t          oldest;       /* arrival, of what is ready */
+    _Atomic uint64_t          blocks;       /* of the arena, in use */
+    _Atomic uint64_t          failed;       /* the last write that failed: */
+    _Atomic uint32_t          error;        /* errno */
+    _Atomic uint32_t          error_row;
+    ngx_http_llm_capture_live_row_t
+                              rows[NGX_HTTP_LLM_CAPTURE_ROWS];
+} ngx_http_llm_capture_live_t;
+
+
 /* the view of one process, in its own memory */
 
 typedef struct {
@@ -294,6 +334,7 @@ typedef struct {
     size_t                            ring_size;   /* bytes, of pages */
 
     /* offsets from base */
+    size_t                            live;
     size_t                            intent;
     size_t                            helper;      /* rows of the helper */
     size_t                            rings;       /* ring headers */
@@ -362,6 +403,13 @@ static inline ngx_http_llm_capture_zone_hdr_t *
 ngx_http_llm_capture_zone_hdr(const ngx_http_llm_capture_zone_t *z)
 {
     return (ngx_http_llm_capture_zone_hdr_t *) z->base;
+}
+
+
+static inline ngx_http_llm_capture_live_t *
+ngx_http_llm_capture_zone_live(const ngx_http_llm_capture_zone_t *z)
+{
+    return (ngx_http_llm_capture_live_t *) (z->base + z->live);
 }
 
 

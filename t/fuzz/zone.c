@@ -35,7 +35,7 @@ region(uint8_t which, size_t at)
         { zone.helper, NGX_HTTP_LLM_CAPTURE_ROWS
                        * sizeof(ngx_http_llm_capture_row_t) },
         { zone.rows, 4096 },
-        { 0, zone.intent },
+        { 0, zone.live },
         { zone.data, 4096 },
         { zone.data, zone.ring_size },
         { zone.data + zone.ring_size, 4096 },

@@ -75,6 +75,8 @@ check(uint32_t nrings, uint64_t queue, size_t page)
     const part_t  parts[] = {
         { at(ngx_http_llm_capture_zone_hdr(&z)),
           sizeof(ngx_http_llm_capture_zone_hdr_t), page },
+        { at(ngx_http_llm_capture_zone_live(&z)),
+          sizeof(ngx_http_llm_capture_live_t), LINE },
         { at(ngx_http_llm_capture_zone_intent(&z)),
           sizeof(ngx_http_llm_capture_intent_t), LINE },
         { at(ngx_http_llm_capture_zone_helper(&z)),

@@ -465,7 +465,7 @@ drain_writer(void)
 
 
 static inline drain_t *
-drain_over(writer_t *w)
+drain_with(writer_t *w, uint64_t (*clock)(void))
 {
     ngx_http_llm_capture_drain_conf_t  conf;
 
@@ -475,8 +475,16 @@ drain_over(writer_t *w)
     conf.dead = is_dead;
     conf.alive = is_alive;
     conf.log = line_log;
+    conf.clock = clock;
 
     return ngx_http_llm_capture_drain_create(&conf, now);
+}
+
+
+static inline drain_t *
+drain_over(writer_t *w)
+{
+    return drain_with(w, NULL);
 }
 
 

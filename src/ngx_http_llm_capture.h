@@ -264,6 +264,12 @@ ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf);
 
 
+/* src/ngx_http_llm_capture_status.c */
+
+char *ngx_http_llm_capture_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
 /* src/ngx_http_llm_capture_match.c */
 
 /*
@@ -355,6 +361,13 @@ char *ngx_http_llm_capture_shm_size(ngx_cycle_t *cycle,
 
 /* a row for each destination; by the master, at a real start or reload only */
 void ngx_http_llm_capture_shm_templates(ngx_http_llm_capture_main_conf_t *mcf);
+
+/*
+ * The path of a row as configured, NGX_HTTP_LLM_CAPTURE_TEXT bytes of it; buf
+ * has so many, for one that a reload removed
+ */
+void ngx_http_llm_capture_row_name(ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_uint_t row, ngx_str_t *name, u_char *buf);
 
 /* a line at notice level for each destination that has seen anything */
 void ngx_http_llm_capture_shm_report(ngx_log_t *log,

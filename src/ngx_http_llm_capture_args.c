@@ -484,18 +484,24 @@ ngx_http_llm_capture_args_rate(const char *s, size_t n, uint64_t *rate)
 }
 
 
+const char *const
+    ngx_http_llm_capture_format_names[NGX_HTTP_LLM_CAPTURE_FORMATS] =
+{
+    "mooncake_payload", "raw_payload", "mooncake_trace", "baseten_trace"
+};
+
+
 int
 ngx_http_llm_capture_args_format(const char *s, size_t n,
     ngx_http_llm_capture_format_e *format)
 {
-    unsigned  i;
-
-    static const char *const  names[NGX_HTTP_LLM_CAPTURE_FORMATS] = {
-        "mooncake_payload", "raw_payload", "mooncake_trace", "baseten_trace"
-    };
+    unsigned     i;
+    const char  *name;
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_FORMATS; i++) {
-        if (strlen(names[i]) == n && memcmp(names[i], s, n) == 0) {
+        name = ngx_http_llm_capture_format_names[i];
+
+        if (strlen(name) == n && memcmp(name, s, n) == 0) {
             *format = (ngx_http_llm_capture_format_e) i;
             return 0;
         }

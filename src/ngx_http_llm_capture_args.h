@@ -88,6 +88,9 @@ int ngx_http_llm_capture_args_size(const char *s, size_t n, uint64_t most,
 
 int ngx_http_llm_capture_args_rate(const char *s, size_t n, uint64_t *rate);
 
+extern const char *const
+    ngx_http_llm_capture_format_names[NGX_HTTP_LLM_CAPTURE_FORMATS];
+
 /* the name of a format: 0, or -1 with *format untouched */
 
 int ngx_http_llm_capture_args_format(const char *s, size_t n,

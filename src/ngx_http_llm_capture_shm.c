@@ -45,9 +45,6 @@ static uint64_t ngx_http_llm_capture_born(void);
 static ngx_int_t ngx_http_llm_capture_queue(ngx_cycle_t *cycle,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t workers,
     uint64_t *queue);
-static void ngx_http_llm_capture_row_name(
-    ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t row, ngx_str_t *name,
-    u_char *buf);
 static u_char *ngx_http_llm_capture_row_answers(u_char *p, u_char *last,
     const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
 static void ngx_http_llm_capture_row_report(ngx_log_t *log, ngx_str_t *name,
@@ -317,7 +314,7 @@ ngx_http_llm_capture_shm_report(ngx_log_t *log,
 
 /* the text in the zone may be anything by now: ours comes first */
 
-static void
+void
 ngx_http_llm_capture_row_name(ngx_http_llm_capture_main_conf_t *mcf,
     ngx_uint_t row, ngx_str_t *name, u_char *buf)
 {

@@ -84,7 +84,7 @@ with case('directives'):
     is_(sorted(set(listed)), sorted(code), 'each is in the list above')
     for name, (syntax, default, context, text) in told.items():
         is_(context, code.get(name), f'{name}: context')
-        ok(syntax.startswith(name + ' ') and syntax.endswith(';'),
+        ok(re.match(name + '[ ;]', syntax) and syntax.endswith(';'),
            f'{name}: syntax', syntax)
 
 with case('defaults and examples'):

@@ -61,7 +61,7 @@ with case('the reference'):
                  if f'NGX_HTTP_{flag}_CONF' in flags]
         found = re.search(r'Context: +(.*)', text)
         is_(found and found[1].split(', '), where, f'{name}: context')
-        ok(re.search(rf'{name} .*;', text) and 'Default: ' in text,
+        ok(re.search(rf'{name}( .*)?;', text) and 'Default: ' in text,
            f'{name}: syntax and default', text)
 
     for name in re.findall(r'### (llm_capture\w*)', README):

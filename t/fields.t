@@ -28,7 +28,8 @@ FIND = 'ngx_http_llm_capture_core_conf('
 
 ALLOWED = {
     'ngx_array_t': 'elts nelts size',
-    'ngx_buf_t': 'file file_last file_pos in_file last last_buf pos',
+    'ngx_buf_t': 'file file_last file_pos in_file last last_buf last_in_chain '
+                 'memory pos',
     'ngx_chain_t': 'buf next',
     'ngx_channel_t': 'command fd',
     'ngx_command_t': 'name offset',
@@ -44,14 +45,18 @@ ALLOWED = {
     'ngx_http_complex_value_t': 'lengths',
     'ngx_http_conf_ctx_t': 'srv_conf',
     'ngx_http_connection_t': 'conf_ctx',
+    # before what any patch adds
+    'ngx_http_core_loc_conf_t': 'handler',
     'ngx_http_core_main_conf_t': 'phases',
     'ngx_http_core_srv_conf_t': 'merge_slashes',
     'ngx_http_headers_in_t': 'chunked content_length_n headers user_agent',
-    'ngx_http_headers_out_t': 'content_encoding content_type status',
+    'ngx_http_headers_out_t':
+        'content_encoding content_length_n content_type content_type_len '
+        'content_type_lowcase headers status',
     'ngx_http_phase_t': 'handlers',
     'ngx_http_request_t':
-        'connection err_status filter_finalize headers_in headers_out '
-        'http_connection internal main pool request_body_no_buffering '
+        'connection err_status filter_finalize header_only headers_in '
+        'headers_out http_connection internal main method pool request_body_no_buffering '
         'start_msec start_sec unparsed_uri uri uri_end uri_start '
         'valid_unparsed_uri',
     'ngx_http_variable_t': 'data flags get_handler name',
@@ -71,7 +76,7 @@ ALLOWED = {
     'ngx_shm_zone_t': 'data init shm',
     'ngx_slab_pool_t': 'end start',
     'ngx_str_t': 'data len',
-    'ngx_table_elt_t': 'key value',
+    'ngx_table_elt_t': 'hash key value',
     'ngx_time_t': 'msec sec',
 }
 

@@ -12,10 +12,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '../lib'))
 from llmcapture import (CAPTURE_PATH, TOP, Nginx, Upstream,  # noqa: E402
-                        case, is_, ok, request)
+                        case, free_port, is_, ok, request)
 
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 PROMPT = b'{"model":"m","prompt":"hi"}'
+OTHER = free_port()
 
 MAIN = '''%%LOAD%%
 daemon off;
@@ -33,6 +34,7 @@ def here(text, up):
     text = re.sub(r'load_module [^;]*;', '', text)
     text = re.sub(r'127\.0\.0\.1:800\d', f'127.0.0.1:{up.port}', text)
     text = text.replace('listen 8080', 'listen 127.0.0.1:%%PORT%%')
+    text = text.replace('127.0.0.1:8081;', f'127.0.0.1:{OTHER};')
     text = text.replace('worker_processes auto', 'worker_processes 1')
     text = text.replace('/var/log/nginx/llm_capture', '%%DIR%%/capture')
     text = text.replace('"/captures/', '"%%DIR%%/capture/')
@@ -90,8 +92,19 @@ def traces(ng):
        'and no text')
 
 
+def status(ng):
+    request(ng.port, '/v1/chat/completions', CHAT)
+    ng.wait_records('chat', 1)
+    answer = request(OTHER, '/status', method='GET')
+    ok(b'"recorded":1,' in answer.body, 'tells of it', answer.body)
+    answer = request(OTHER, '/status', method='GET',
+                     headers={'Accept': 'text/plain;version=0.0.4'})
+    ok(b'\nllm_capture_helper_up 1\n' in answer.body, 'and Prometheus',
+       answer.body)
+
+
 USES = {'minimal.conf': minimal, 'nim-migration.conf': nim, 'traces.conf': traces,
-        'vllm.conf': vllm}
+        'status.conf': status, 'vllm.conf': vllm}
 
 for path in sorted(glob.glob(TOP + '/conf-examples/*.conf')):
     name = os.path.basename(path)

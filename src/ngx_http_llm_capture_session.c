@@ -34,6 +34,7 @@ static char *ngx_http_llm_capture_add_word(ngx_conf_t *cf, ngx_array_t *names,
     ngx_str_t *value);
 static char *ngx_http_llm_capture_value(ngx_conf_t *cf, ngx_str_t *text,
     ngx_http_complex_value_t *cv, const char *must);
+static ngx_uint_t ngx_http_llm_capture_default_there(ngx_http_request_t *r);
 
 
 char *
@@ -326,6 +327,47 @@ ngx_http_llm_capture_set_sample_key(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
+/*
+ * May one of the default's headers be there?  Each is looked up among all: for
+ * requests without any, a look at three letters of each header saves that.
+ */
+
+static ngx_uint_t
+ngx_http_llm_capture_default_there(ngx_http_request_t *r)
+{
+    u_char           *p;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            p = h[i].key.data;
+
+            if (h[i].key.len < sizeof("x-session-id") - 1
+                || (p[0] | 0x20) != 'x')
+            {
+                continue;
+            }
+
+            /* x-session-..., x-smg-..., x-dynamo-..., x-correlation-id */
+
+            switch ((p[2] | 0x20) << 8 | (p[3] | 0x20)) {
+            case 's' << 8 | 'e':
+            case 's' << 8 | 'm':
+            case 'd' << 8 | 'y':
+            case 'c' << 8 | 'o':
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
 void
 ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx)
 {
@@ -336,7 +378,10 @@ ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx)
     ngx_http_llm_capture_part_t    *part;
     ngx_http_llm_capture_record_t  *rec;
 
-    if (ctx->conf->session == NULL) {
+    if (ctx->conf->session == NULL
+        || (ctx->conf->session_file == NULL
+            && !ngx_http_llm_capture_default_there(ctx->request)))
+    {
         return;
     }
 

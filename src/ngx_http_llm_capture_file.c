@@ -213,14 +213,7 @@ ngx_http_llm_capture_file_open(const ngx_http_llm_capture_sys_t *sys,
 }
 
 
-/*
- * Where others can write, a file of somebody else may have been put in the way
- * by one who wants to read what comes: the rule of fs.protected_regular, for
- * directories without a sticky bit too.  The directory's owner may, he could
- * have made it so anyway.
- */
-
-static int
+int
 ngx_http_llm_capture_file_planted(const ngx_http_llm_capture_sys_t *sys,
     const char *path, const struct stat *st)
 {

@@ -108,6 +108,7 @@ ngx_http_llm_capture_key_load(ngx_http_llm_capture_files_t *fs,
     errno = 0;
 
     if ((st.st_mode & 0007)
+        || ngx_http_llm_capture_file_planted(fs->sys, path, &st)
         || !ngx_http_llm_capture_key_parse(f->key, text, (size_t) n))
     {
         return NGX_HTTP_LLM_CAPTURE_KEY_OTHER;

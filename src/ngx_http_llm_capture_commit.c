@@ -39,7 +39,6 @@ ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
         ref->pos = u[i]->pos;
         ref->id = u[i]->id;
         ref->ts = 0;
-        ref->session = 0;
     }
 
     it->nrefs = n;
@@ -429,6 +428,17 @@ ngx_http_llm_capture_commit_take(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* the id of its session, as it stands in the line */
+
+static uint64_t
+ngx_http_llm_capture_recover_session(const ngx_http_llm_capture_upload_t *u,
+    const ngx_http_llm_capture_intent_t *it)
+{
+    return u->session
+           ? ngx_http_llm_capture_siphash_seal(it->key, u->session) : 0;
+}
+
+
 static void
 ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
     const ngx_http_llm_capture_intent_t *it)
@@ -443,7 +453,8 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
 
         if (d->batch[i]) {
             d->batch[i]->ts = ref->ts;
-            d->batch[i]->session = ref->session;
+            d->batch[i]->session =
+                          ngx_http_llm_capture_recover_session(d->batch[i], it);
             ngx_http_llm_capture_commit_upload(d, d->batch[i], it->recorded);
 
         } else if (ref->chain == NGX_HTTP_LLM_CAPTURE_EXPIRED) {
@@ -466,18 +477,10 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
 
 static int
 ngx_http_llm_capture_recover_text(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u)
+    ngx_http_llm_capture_upload_t *u, const ngx_http_llm_capture_intent_t *it)
 {
-    const uint8_t  *key;
-
-    if (!ngx_http_llm_capture_is_trace(u->dest->format)) {
-        return 0;
-    }
-
-    key = ngx_http_llm_capture_writer_key(d->conf.writer, u->dest->file,
-                                          d->now);
-
-    return key ? ngx_http_llm_capture_trace_text(d, u, key) : -1;
+    return ngx_http_llm_capture_is_trace(u->dest->format)
+           ? ngx_http_llm_capture_trace_text(d, u, it->key) : 0;
 }
 
 
@@ -512,7 +515,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
             u = d->batch[i];
 
             if (u->state != NGX_HTTP_LLM_CAPTURE_U_READY || u->dest != dest
-                || ngx_http_llm_capture_recover_text(d, u) == -1)
+                || ngx_http_llm_capture_recover_text(d, u, it) == -1)
             {
                 break;
             }
@@ -524,7 +527,8 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
 
             for (i = 0; i < have; i++) {
                 d->lines[i].ts = it->refs[i].ts;
-                d->lines[i].session = it->refs[i].session;
+                d->lines[i].session =
+                          ngx_http_llm_capture_recover_session(d->batch[i], it);
             }
 
             rc = ngx_http_llm_capture_writer_recover(d->conf.writer, it,

@@ -139,12 +139,12 @@ ngx_http_llm_capture_writer_intend(ngx_http_llm_capture_writer_t *w,
     intent->ino = (uint64_t) st->st_ino;
     intent->offset = (uint64_t) st->st_size;
     intent->length = w->lines.total;
+    memcpy(intent->key, w->key ? w->key : f->key, sizeof(intent->key));
     intent->path_len = (uint32_t) f->len;
     memcpy(intent->path, f->path, f->len + 1);
 
     for (i = 0; i < w->lines.n; i++) {
         intent->refs[i].ts = w->lines.line[i].ts;
-        intent->refs[i].session = w->lines.line[i].session;
     }
 
     if (!NGX_HTTP_LLM_CAPTURE_BROKEN("intent")) {

@@ -103,8 +103,8 @@ ssize_t ngx_http_llm_capture_writer_write(ngx_http_llm_capture_writer_t *w,
 
 /*
  * Finishes what a predecessor had under way: an intent that is WRITING.  The
- * lines are those of intent->refs with the ts and session of refs[]; n must be
- * nrefs.  The intent is left as it is.
+ * lines are those of intent->refs with line[].ts = refs[].ts, and ids made with
+ * intent->key; n must be nrefs.  The intent is left as it is.
  *
  * Returns the lines that stand whole in the file, first ones first (what was
  * torn is cut away): the rest may be written anew.  UNCERTAIN: the file is

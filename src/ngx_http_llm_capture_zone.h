@@ -24,6 +24,8 @@
 #include <stdint.h>
 #include <stdatomic.h>
 
+#include "ngx_http_llm_capture_siphash.h"
+
 
 /*
  * Part of the zone's name: a newer layout, or a word that means something else,
@@ -197,11 +199,7 @@ typedef struct {
 } ngx_http_llm_capture_wait_t;
 
 
-/*
- * Where a record of a batch begins, and what its line hangs on: its timestamp,
- * in ms, and its session, 0: none.  The key of a session may be another one by
- * the time a successor compares.
- */
+/* where a record of a batch begins; ts is the timestamp of its line, in ms */
 
 typedef struct {
     uint32_t                  ring;
@@ -213,12 +211,13 @@ typedef struct {
     uint64_t                  pos;
     uint64_t                  id;
     uint64_t                  ts;
-    uint64_t                  session;
 } ngx_http_llm_capture_ref_t;
 
 
 /*
- * What the helper is about to do, so that a successor finishes it once.
+ * What the helper is about to do, so that a successor finishes it once.  The
+ * key of the rows may be another one by then: this is the one they were made
+ * with.
  *
  *     NONE     nothing under way
  *     WRITING  [offset, offset + length) of the file is being appended; how
@@ -243,6 +242,7 @@ typedef struct {
     uint64_t                    ino;
     uint64_t                    offset;
     uint64_t                    length;
+    uint8_t                     key[NGX_HTTP_LLM_CAPTURE_KEY];  /* of rows */
     uint32_t                    path_len;
     char                        path[NGX_HTTP_LLM_CAPTURE_PATH];
     /* COMMIT: the helper's row as it must stand after */

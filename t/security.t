@@ -491,7 +491,7 @@ VALUES = ['..', '.', '...', '/', '//', '../x', '../../../etc/passwd', '/etc/x',
           'CON', 'nul.txt', 'c:\\x', '..\\..\\x', 'a:b', 'x' * 63, 'x' * 64,
           'x' * 65, 'x' * 3000, '.' * 300, '\xe4\xf6', '\xff',
           'none', 'x.epoch', 'x.epoch.tmp', 'h.x.jsonl.epoch', 'x.jsonl',
-          'x', 'X', 'x.tmp', '_', '__']
+          'x.key', 'x.0123abcd.key.tmp', 'h.x.jsonl.key', 'x', 'X', 'x.tmp', '_', '__']
 
 
 def test_names():
@@ -533,7 +533,8 @@ def test_names():
                 # the second one comes when the sidecar is there
                 for _ in range(2):
                     send(value, how, b'{"n":%d}' % n)
-        for a, b in (('x.e', 'poch'), ('x.epoch.t', 'mp')):
+        for a, b in (('x.e', 'poch'), ('x.epoch.t', 'mp'), ('x.k', 'ey'),
+                     ('x.1.key.t', 'mp')):
             for i in range(2):
                 is_(ask(ng.port, whole(b'{"a":1}', f'{CHAT}?a={a}&b={b}',
                                        host='joined')).status, 200, 'served')
@@ -557,7 +558,7 @@ def test_names():
             'no two values share a file')
         is_({h: counted(ng, f'{ng.dir}/capture/{p}') for h, p in
              paths.items() if h == 'joined'},
-            {'joined': {'seen': 4, 'bad_path': 4}},
+            {'joined': {'seen': 8, 'bad_path': 8}},
             'values that make the name of a sidecar together')
 
 

@@ -151,7 +151,8 @@ class Account:
         self.torn, self.changed = [], []
         for top, _, names in os.walk(directory):
             for name in names:
-                if suffix in name and not name.endswith('.epoch'):
+                if suffix in name and not name.endswith(
+                        ('.epoch', '.key', '.key.tmp')):
                     self.open(os.path.join(top, name))
         for f in files:
             f.seek(0)

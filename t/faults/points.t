@@ -20,6 +20,7 @@ BATCH = ('before intent', 'after intent', 'before writev', 'after writev',
          'before commit', 'commit', 'marking', 'marked', 'counted',
          'committed')
 SPILL = ('spill', 'spill more', 'spill ended')
+KEY = ('key made',)
 TORN = ('before cut', 'after cut', 'recover before cut')
 RING = ('ring repaired', 'ring reset', 'ring freed')
 
@@ -63,6 +64,19 @@ def spill(s):
     dies(s, 'spill more', lambda: s.let_go(c))
     points.wait('spill ended', slot=1)
     s.start_load()
+
+
+@row('helper: kill -9, sessions', 'while it makes their key', load=CALM,
+     allow=KILLED,
+     location='llm_capture on; llm_capture_session_id $connection;')
+def key(s):
+    s.load.stop()
+    s.wait_drained()
+    pid = s.helper()
+    os.unlink(s.path('completions') + '.key')
+    s.signal('KILL', pid)
+    s.new_helper(pid)
+    dies(s, 'key made', s.start_load)
 
 
 @row('helper: kill -9 over a torn line', 'before the cut, after it, and in '
@@ -127,7 +141,7 @@ def spoiled(s):
 
 with Points() as points:
     with case('the build with points'):
-        used = BATCH + SPILL + TORN + RING
+        used = BATCH + SPILL + KEY + TORN + RING
         is_(sorted(names('POINT')), sorted(used), 'each point has its row')
         # short ones are no strings in the code
         texts = ['LLM_CAPTURE_POINT', 'LLM_CAPTURE_BROKEN',

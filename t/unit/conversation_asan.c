@@ -567,6 +567,53 @@ test_bad(void **state)
 }
 
 
+/* a body that would take a hundred times its bytes, and one that does not */
+
+static void
+test_bounded(void **state)
+{
+    char          *text;
+    size_t         i, n;
+    json_t        *root;
+    struct iovec   iov;
+
+    (void) state;
+
+    n = 4 * 1024 * 1024;
+    text = malloc(n);
+    assert_non_null(text);
+
+    memset(text, '[', n);
+
+    for (i = 1; i + 3 < n; i += 3) {
+        memcpy(text + i, "{},", 3);
+    }
+
+    memset(text + i, ' ', n - i);
+    memcpy(text + i - 1, "]", 1);
+
+    iov.iov_base = text;
+    iov.iov_len = n;
+    assert_null(ngx_http_llm_capture_conversation_load(&iov, 1));
+
+    /* what others allocate is not bounded by it */
+
+    root = json_loadb(text, n, 0, NULL);
+    assert_non_null(root);
+    json_decref(root);
+
+    memset(text, 'x', n);
+    memcpy(text, "{\"a\":\"", 6);
+    memcpy(text + n - 2, "\"}", 2);
+
+    root = ngx_http_llm_capture_conversation_load(&iov, 1);
+    assert_non_null(root);
+    assert_int_equal(json_string_length(json_object_get(root, "a")), n - 8);
+    json_decref(root);
+    free(text);
+}
+
+
 int
 main(void)
 {
@@ -580,7 +627,8 @@ main(void)
         cmocka_unit_test(test_growth),
         cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_value),
-        cmocka_unit_test(test_bad)
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_bounded)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

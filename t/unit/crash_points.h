@@ -20,6 +20,7 @@
 static int     (*script)(unsigned step);
 static unsigned  steps;
 static void    (*check)(void);
+static int       new_key;       /* each life finds another key */
 
 
 /* a life of the helper: to the end of the script, or to its own */
@@ -94,10 +95,16 @@ static inline int
 run(unsigned at)
 {
     int    status;
+    char   name[200];
     pid_t  pid;
 
     die_at = at;
     fflush(NULL);
+
+    if (new_key) {
+        snprintf(name, sizeof(name), "%s.key", sh->path[0]);
+        (void) unlink(name);
+    }
 
     pid = fork();
     assert_true(pid != -1);

@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include "ngx_http_llm_capture_key.h"
 #include "ngx_http_llm_capture_point.h"
 
 
@@ -50,6 +51,9 @@ static struct shared_s {
     unsigned  attached;         /* of those, until it was created */
     int       serving;
 } *sh;
+
+/* of record k: k % 3 */
+static const char *const  specs[3] = { NULL, "=alice", "=bob" };
 
 static unsigned  die_at;        /* 0: never */
 static unsigned  nrings = 4;    /* the arena is a third of them */
@@ -136,6 +140,7 @@ next_body(kind_e kind, size_t len)
     char  *body;
 
     body = body_of(sh->k, len);
+    spec = specs[sh->k % 3];
     sh->kind[sh->k] = (uint8_t) kind;
     sh->len[sh->k] = (uint32_t) len;
     sh->k++;
@@ -179,6 +184,38 @@ abort_slow(unsigned w, unsigned i)
 }
 
 
+/* the session of a record, at p, is what the key of the file makes of it */
+
+static inline char *
+check_session(char *p, unsigned k)
+{
+    char     *text, name[200], id[NGX_HTTP_LLM_CAPTURE_SESSION];
+    uint8_t   key[NGX_HTTP_LLM_CAPTURE_KEY];
+
+    if (k % 3 == 0) {
+        assert_int_not_equal(strncmp(p, "\"session_id\"", 12), 0);
+        return p;
+    }
+
+    snprintf(name, sizeof(name), "%s.key", sh->path[0]);
+    text = slurp(name, NULL);
+    assert_non_null(text);
+    assert_true(ngx_http_llm_capture_key_parse(key, text, strlen(text)));
+    free(text);
+
+    ngx_http_llm_capture_siphash_hex(
+        ngx_http_llm_capture_siphash_seal(key,
+            ngx_http_llm_capture_siphash_session(specs[k % 3] + 1,
+                                                 strlen(specs[k % 3]) - 1)),
+        id);
+
+    assert_int_equal(strncmp(p, "\"session_id\":\"", 14), 0);
+    assert_int_equal(strncmp(p + 14, id, 16), 0);
+
+    return p + 14 + 16 + 2;
+}
+
+
 static inline unsigned
 check_file(unsigned file, uint8_t *found, uint64_t *bytes)
 {
@@ -203,6 +240,8 @@ check_file(unsigned file, uint8_t *found, uint64_t *bytes)
         if (file == 0) {
             assert_int_equal(strncmp(p, "{\"timestamp\":", 13), 0);
             p = strchr(p, ',') + 1;
+            assert_non_null(strstr(p, "{\"n\":"));
+            p = check_session(p, (unsigned) atoi(strstr(p, "{\"n\":") + 5));
             assert_int_equal(strncmp(p, "\"payload\":", 10), 0);
             p += 10;
             assert_int_equal(end[-1], '}');
@@ -285,6 +324,8 @@ fresh(void)
         snprintf(name, sizeof(name), "%s/%c.jsonl", dir, 'a' + i);
         (void) unlink(name);
         strcat(name, ".epoch");
+        (void) unlink(name);
+        snprintf(name, sizeof(name), "%s/%c.jsonl.key", dir, 'a' + i);
         (void) unlink(name);
     }
 

@@ -129,6 +129,43 @@ every_byte(void **state)
 }
 
 
+/*
+ * The key is another one when the successor comes, as after a reload: it still
+ * finds the rows that were written.
+ */
+
+static void
+another_key(void **state)
+{
+    int   died;
+    char  key[160];
+    long  bytes;
+
+    (void) state;
+
+    spec = "=alice";
+    died = 1;
+    snprintf(key, sizeof(key), "%s.key", path);
+
+    for (bytes = 0; died; bytes += 97) {
+        died = die_writing(bytes);
+        assert_int_equal(unlink(key), 0);
+        successor();
+        drain_all(drain);
+
+        assert_int_equal(pending(), 0);
+        assert_int_equal(bodies_in(path), BODIES);
+        assert_int_equal(unlink(path), 0);
+        (void) unlink(sidecar);
+        (void) unlink(key);
+    }
+
+    spec = NULL;
+    assert_true(bytes > 1000);
+    assert_counted(uncertain, 0);
+}
+
+
 /* another process holds the lock: nothing is written before it is known */
 
 static void
@@ -369,6 +406,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         DRAIN(every_byte),
+        DRAIN(another_key),
         DRAIN(locked),
         DRAIN(locked_for_long),
         DRAIN(locked_at_exit),

@@ -32,6 +32,7 @@
 #include <unistd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -70,6 +71,9 @@ static struct {
     int       open_skip;        /* so many opens do not fail first */
     int       open_times;       /* so many opens fail; -1: all */
     int       rename_errno;
+    int       link_errno;
+    int       random_errno;
+    void    (*before_link)(void);
     int       pread_errno;
     void    (*before_cut)(void);
 
@@ -232,6 +236,34 @@ fault_rename(const char *from, const char *to)
 }
 
 
+static inline int
+fault_link(const char *from, const char *to)
+{
+    if (fault.before_link) {
+        fault.before_link();
+    }
+
+    if (fault.link_errno) {
+        errno = fault.link_errno;
+        return -1;
+    }
+
+    return link(from, to);
+}
+
+
+static inline ssize_t
+fault_getrandom(void *buf, size_t n, unsigned flags)
+{
+    if (fault.random_errno) {
+        errno = fault.random_errno;
+        return -1;
+    }
+
+    return getrandom(buf, n, flags);
+}
+
+
 static inline ssize_t
 fault_pread(int fd, void *buf, size_t n, off_t offset)
 {
@@ -255,6 +287,8 @@ fault_sys(void)
     sys.open = fault_open;
     sys.close = fault_close;
     sys.rename = fault_rename;
+    sys.link = fault_link;
+    sys.getrandom = fault_getrandom;
     sys.pread = fault_pread;
 
     return &sys;

@@ -25,6 +25,7 @@
 static void
 begin(unsigned w, record_t *rec, uint64_t uid, uint32_t pid)
 {
+    spec = uid % 2 ? "=alice" : NULL;
     worker_begin(&sh->w[w], rec, sh->path[0], MOON, ++sh->mono);
 
     rec->begin.format = TRACE;
@@ -234,6 +235,8 @@ each_once(void)
         }
 
         assert_int_equal(commas, blocks_of(out) - 1);
+        assert_int_equal(strncmp(ids + k, "],\"session_id\":\"", 16) == 0,
+                         out % 2);
     }
 
     free(got);
@@ -253,6 +256,18 @@ each_once(void)
     for (k = 0; k < NGX_HTTP_LLM_CAPTURE_CHAINS; k++) {
         assert_int_equal(ngx_http_llm_capture_zone_chain(&zone, k)->state, 0);
     }
+}
+
+
+/* the rows of the one that died have been made with that of the one before */
+
+static void
+another_key(void **state)
+{
+    (void) state;
+    new_key = 1;
+    every_point(0, do_step, STEPS, each_once);
+    new_key = 0;
 }
 
 
@@ -276,6 +291,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
+        CRASH(another_key),
         CRASH(points),
         CRASH(points_in_pieces),
     };

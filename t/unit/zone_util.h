@@ -293,6 +293,10 @@ worker_refuse(worker_t *w, unsigned row, unsigned why)
 }
 
 
+/* what names the session of requests that begin; NULL: nothing */
+static const char  *spec;
+
+
 /* a request for a path; path must live on; the row is that of the format */
 
 static inline void
@@ -311,6 +315,11 @@ worker_begin(worker_t *w, record_t *rec, const char *name, unsigned format,
                       : ngx_http_llm_capture_zone_hash("moon", 4, MOON);
     rec->begin.path_len = (uint16_t) strlen(name);
     rec->begin.format = (uint8_t) format;
+
+    if (spec) {
+        rec->session = spec;
+        rec->begin.session_len = (uint16_t) (strlen(spec) + 1);
+    }
 }
 
 

@@ -349,12 +349,17 @@ ngx_http_llm_capture_log_handler(ngx_http_request_t *r)
 {
     ngx_http_llm_capture_ctx_t  *ctx;
 
-    ctx = ngx_http_llm_capture_get_ctx(r->main);
+    if (r != r->main) {
+        /* "log_subrequest": the answer of its request goes on */
+        return NGX_OK;
+    }
+
+    ctx = ngx_http_llm_capture_get_ctx(r);
 
     if (ctx && ctx->record.begin.uid
         && ctx->state == NGX_HTTP_LLM_CAPTURE_S_QUEUED)
     {
-        ngx_http_llm_capture_send_outcome(r->main, ctx);
+        ngx_http_llm_capture_send_outcome(r, ctx);
         ctx->record.begin.uid = 0;
     }
 
@@ -396,6 +401,12 @@ ngx_http_llm_capture_send_outcome(ngx_http_request_t *r,
     reply.status = (uint16_t) (r->err_status ? r->err_status
                                              : r->headers_out.status);
     reply.upstream_status = (uint16_t) ngx_http_llm_capture_upstream_status(r);
+
+    if (s && r->method == NGX_HTTP_HEAD) {
+        /* no body passes, and so no end of it */
+        reply.flags |= NGX_HTTP_LLM_CAPTURE_REPLY_COMPLETE;
+        reply.last_byte = reply.first_byte;
+    }
 
     if (!(reply.flags & NGX_HTTP_LLM_CAPTURE_REPLY_COMPLETE)) {
         reply.flags |= r->connection->error

@@ -107,6 +107,27 @@ with case('answers that break off'), mock.Upstream() as up, \
     is_(ng.answers(), {'outcomes': 4}, 'four answers')
 
 
+with case('a subrequest that is logged'), mock.Upstream() as up, \
+        Outcomes(up, ON + 'mirror /mirror;', http='log_subrequest on;',
+                 server='location = /mirror { internal; return 204; }') as ng:
+    s = up.actions[CHAT] = Stream(LAST)
+    c = ng.begin(body())
+    wait_for(lambda: s.begun, 'it upstream')    # the mirror is done by then
+    s.go(2)
+    is_(c.response().complete, True, 'answered')
+    c.close()
+    row, = ng.wait_rows(1)
+    is_((row['status'], row.get('completion_tokens')), (200, 9),
+        'the answer of the request itself')
+
+
+with case('HEAD with a body'), mock.Upstream() as up, Outcomes(up) as ng:
+    is_(request(ng.port, CHAT, body(), method='HEAD').status, 200, 'answered')
+    row, = ng.wait_rows(1)
+    is_((row['status'], row['bytes'], row.get('upstream_failed')),
+        (200, 0, None), 'no body is no failure')
+
+
 with case('an encoded answer'), mock.Upstream() as up, Outcomes(up) as ng:
     up.actions[CHAT] = lambda handler, seen: (
         handler.read_body(seen),

@@ -23,8 +23,16 @@
 
 /* ms between two wake-ups for the sake of a warning about one reason */
 #define NGX_HTTP_LLM_CAPTURE_TELL    60000
-/* outcomes remembered that found no room */
-#define NGX_HTTP_LLM_CAPTURE_MISSES  128
+/* outcomes remembered that found no room: as many as there can be chains */
+#define NGX_HTTP_LLM_CAPTURE_MISSES  NGX_HTTP_LLM_CAPTURE_CHAINS
+/* and told of at a time */
+#define NGX_HTTP_LLM_CAPTURE_MISSES_TOLD  128
+
+
+typedef struct {
+    uint64_t                           uid;
+    uint64_t                           hash;        /* of the template */
+} ngx_http_llm_capture_missed_t;
 
 
 typedef struct {
@@ -39,7 +47,6 @@ typedef struct {
     ngx_connection_t                  *idle;        /* told of the shutdown */
     ngx_msec_t                         told[NGX_HTTP_LLM_CAPTURE_C_max];
 
-    ngx_http_llm_capture_begin_t       missed[NGX_HTTP_LLM_CAPTURE_MISSES];
     ngx_uint_t                         nmissed;
 
     unsigned                           claimed:1;
@@ -55,6 +62,7 @@ static void ngx_http_llm_capture_shutdown(ngx_event_t *ev);
 
 
 static ngx_http_llm_capture_worker_t  worker;
+static ngx_http_llm_capture_missed_t  missed[NGX_HTTP_LLM_CAPTURE_MISSES];
 
 
 ngx_int_t
@@ -317,37 +325,42 @@ ngx_http_llm_capture_push_outcome(const ngx_http_llm_capture_begin_t *begin,
 
 
 /*
- * Somebody waits for each outcome: of one that finds no room at least the
- * number is told, as soon as there is some.  Those beyond the table are counted
- * when this worker is gone.
+ * Somebody waits for each outcome, with a place in the arena if its row needs
+ * it: of one that finds no room at least the number is told, as soon as there
+ * is some.  Those beyond the table are counted when this worker is gone.
  */
 
 static void
 ngx_http_llm_capture_miss(const ngx_http_llm_capture_begin_t *begin)
 {
-    ngx_http_llm_capture_begin_t  *b;
-
-    if (worker.nmissed == NGX_HTTP_LLM_CAPTURE_MISSES) {
-        return;
+    if (worker.nmissed < NGX_HTTP_LLM_CAPTURE_MISSES) {
+        missed[worker.nmissed].uid = begin->uid;
+        missed[worker.nmissed++].hash = begin->hash;
     }
-
-    b = &worker.missed[worker.nmissed++];
-
-    *b = *begin;
-    b->path_len = 0;
-    b->session_len = 0;
-    b->flags = NGX_HTTP_LLM_CAPTURE_MISSED;
 }
 
 
 static void
 ngx_http_llm_capture_tell_missed(void)
 {
-    while (worker.nmissed
-           && ngx_http_llm_capture_push_outcome(
-                  &worker.missed[worker.nmissed - 1], "", NULL, 0)
-              == NGX_OK)
-    {
+    ngx_uint_t                    n;
+    ngx_http_llm_capture_begin_t  begin;
+
+    ngx_memzero(&begin, sizeof(ngx_http_llm_capture_begin_t));
+
+    begin.format = NGX_HTTP_LLM_CAPTURE_OUTCOMES;
+    begin.flags = NGX_HTTP_LLM_CAPTURE_MISSED;
+    begin.pid = (uint32_t) ngx_pid;
+
+    for (n = NGX_HTTP_LLM_CAPTURE_MISSES_TOLD; n && worker.nmissed; n--) {
+
+        begin.uid = missed[worker.nmissed - 1].uid;
+        begin.hash = missed[worker.nmissed - 1].hash;
+
+        if (ngx_http_llm_capture_push_outcome(&begin, "", NULL, 0) != NGX_OK) {
+            return;
+        }
+
         worker.nmissed--;
     }
 }

@@ -207,6 +207,38 @@ with case('TERM under a long answer'), mock.Upstream() as up, \
     is_(ng.terms(), {'aborted': 3}, 'counted')
 
 
+with case('no room for many answers'), mock.Upstream() as up, \
+        Traces(up, TRACE + 'llm_capture_max_request_bytes 60k;'
+               'add_header X-Capture $llm_capture_status;',
+               http='llm_capture_max_queue_bytes 12m;') as ng:
+    s = up.actions[CHAT] = Stream(LAST)
+    held = [ng.begin(body(n)) for n in range(200)]
+    wait_for(lambda: len(s.begun) == 200, 'them upstream')
+    up.actions[CHAT] = mock.status(200)
+    is_(request(ng.port, CHAT, b'[]').status, 200, 'the last one in')
+    wait_for(lambda: 'invalid_not_object' in ng.log(), 'all of them read')
+    pid = ng.freeze()
+    for size in (50000, 2000, 10):
+        verdict = 'queued'
+        while verdict == 'queued':
+            verdict = request(ng.port, CHAT, talk('x' * size)).headers[
+                'x-capture']
+    is_(verdict, 'queue_full', 'the queue is full')
+    s.go(400)
+    for c in held:
+        c.response()
+        c.close()
+    ng.thaw(pid)
+    up.actions[CHAT] = usage(1, 1)
+    for n in range(4):          # some are told of with each answer
+        wait_for(lambda: request(ng.port, CHAT, talk('x')).headers[
+            'x-capture'] == 'queued', 'room again')
+    ok(len(ng.wait_traces(4)) >= 4, 'rows again')
+    is_({k for k in ng.sums()},
+        {'recorded', 'no_outcome', 'queue_full', 'invalid_not_object'},
+        'each is told of before the end')
+
+
 with case('a file that fails'), mock.Upstream() as up, \
         Traces(up, TRACE, allow='is not a regular file|Is a directory') as ng:
     name = ng.dir + '/capture/requests.chat.jsonl'

@@ -258,7 +258,7 @@ static int
 ngx_http_llm_capture_texts(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_dest_t *dest)
 {
-    unsigned                        i, bad;
+    unsigned                        left, good, bad;
     const uint8_t                  *key;
     ngx_http_llm_capture_upload_t  *u, *next;
 
@@ -270,17 +270,22 @@ ngx_http_llm_capture_texts(ngx_http_llm_capture_drain_t *d,
         return -1;
     }
 
+    good = 0;
     bad = 0;
     u = dest->ready.first;
 
-    for (i = dest->ready.n < NGX_HTTP_LLM_CAPTURE_BATCH
-             ? dest->ready.n : NGX_HTTP_LLM_CAPTURE_BATCH;
-         i;
-         i--, u = next)
+    /* all of the next batch: it takes what comes behind one that is bad */
+
+    for (left = dest->ready.n;
+         left && good < NGX_HTTP_LLM_CAPTURE_BATCH;
+         left--, u = next)
     {
         next = u->next;
 
-        if (ngx_http_llm_capture_trace_text(d, u, key) == -1) {
+        if (ngx_http_llm_capture_trace_text(d, u, key) == 0) {
+            good++;
+
+        } else {
             ngx_http_llm_capture_upload_give_up(d, u);
             bad = 1;
         }

@@ -52,7 +52,7 @@ def module_row(name, did, **kw):
 # the process table of nginx has 1024 entries
 
 @row('reload: 18 times with 60 workers', 'more than the process table holds',
-     workers=60)
+     workers=60, modes=(BUFFERED,))
 def reload_many(s):
     for _ in range(18):
         reload(s)

@@ -2,8 +2,9 @@
 #
 # Copyright (C) the llm-capture authors
 #
-# The fuzz targets of t/fuzz, two at a time, for a minute each, from the inputs
-# in t/data/fuzz, which are replayed first.
+# The fuzz targets of t/fuzz, two at a time, for a minute each, or half of it
+# what is read of answers and of our own files and zone, from the inputs in
+# t/data/fuzz, which are replayed first.
 #
 #     t/check/fuzz.t [TARGET...]       these only
 #     LLM_CAPTURE_FUZZ_SECONDS=3600    longer
@@ -30,6 +31,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(
 os.chdir(TOP)
 
 SECONDS = int(os.environ.get('LLM_CAPTURE_FUZZ_SECONDS') or 60)
+HALF = ('zone', 'file', 'sse', 'outcome')
 KEEP = os.environ.get('LLM_CAPTURE_FUZZ_KEEP')
 OUT = 'build/check/fuzz'
 
@@ -91,6 +93,10 @@ def inputs(name):
     return [f for d in seeds(name) for f in sorted(glob.glob(d + '/*'))]
 
 
+def seconds(name):
+    return SECONDS // 2 if name in HALF else SECONDS
+
+
 def fuzz(name):
     """(exit code, what was said) of the replay, and of what followed."""
     found = f'{OUT}/found/{name}'
@@ -108,7 +114,7 @@ def fuzz(name):
             return replay, None
         return replay, run(f'{OUT}/{name}', *options, '-len_control=0',
                            '-print_final_stats=1',
-                           f'-max_total_time={SECONDS}', found, *seeds(name),
+                           f'-max_total_time={seconds(name)}', found, *seeds(name),
                            TMPDIR=tmp)
 
 
@@ -130,7 +136,7 @@ def report(name, replay, fresh):
     stats = dict(re.findall(r'^stat::(\w+): +(\d+)', fresh[1], re.M))
     count = int(stats.get('number_of_executed_units', 0))
 
-    if not ok(fresh[0] == 0, f'{name}: {SECONDS} s'):
+    if not ok(fresh[0] == 0, f'{name}: {seconds(name)} s'):
         explain(name, fresh[1])
     diag(f'{name}: {count} inputs, {stats.get("new_units_added")} of them new')
     ok(fresh[0] or count > len(inputs(name)), f'{name}: new inputs were tried')

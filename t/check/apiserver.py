@@ -100,7 +100,8 @@ class ApiServer:
         self.spawn('kube-apiserver',
                    f'--etcd-servers=http://127.0.0.1:{store}',
                    f'--secure-port={self.port}', '--bind-address=127.0.0.1',
-                   '--advertise-address=127.0.0.1',
+                   # it is told to nobody, and loopback is not allowed
+                   '--endpoint-reconciler-type=none',
                    f'--cert-dir={self.dir}/certs',
                    f'--token-auth-file={self.dir}/tokens',
                    '--authorization-mode=AlwaysAllow',

@@ -19,9 +19,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 from apiserver import ApiServer, built, module  # noqa: E402
 from roots import must, run                     # noqa: E402
 from llmcapture import (MODULE, TOP, Nginx, Upstream, case, is_,  # noqa: E402
-                        like, ok, request, skip)
+                        ok, skip, wait_for)
 from replay import make_tokenizer               # noqa: E402
-from sources import DIR, Unavailable                        # noqa: E402
+from sources import DIR, Unavailable            # noqa: E402
 from traffic import ask, whole                  # noqa: E402
 
 import yaml                                     # noqa: E402

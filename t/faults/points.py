@@ -108,7 +108,7 @@ class Points:
             self.rule = None
 
 
-HEADERS = 32 + 40                       # of a frame, and of its BEGIN
+HEADERS = 32 + 48                       # of a frame, and of its BEGIN
 
 
 def spoil(pid, text):

@@ -27,17 +27,17 @@ static struct {
 
 static const llm_capture_option_t  llm_capture_convert_options[] = {
     { "to", 's', &llm_capture_asked.to, "FORMAT",
-      "mooncake_trace, inputs_json, sagemaker, burst_gpt, baseten_trace" },
+      "one of the five in the manual" },
     { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
       "instead of X.outcomes beside X.jsonl" },
     { "estimate", 'b', &llm_capture_asked.estimate, NULL,
-      "guess lengths that no outcome tells: bytes / 4, max_tokens" },
+      "guess what is unknown: bytes / 4, max_tokens" },
     { "key-file", 's', &llm_capture_asked.key_file, "KEY",
-      "of baseten_trace: total_hashes, under these 32 hex digits" },
+      "of baseten_trace: the key of total_hashes" },
     { "format", 's', &llm_capture_asked.format, "NAME",
       "of FILE: mooncake_trace, raw_payload or auto" },
     { "out", 's', &llm_capture_asked.out, "OUT",
-      "instead of stdout; baseten_trace: .parquet, .arrow or .jsonl" },
+      "instead of stdout; may be .parquet or .arrow" },
     { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
     { NULL, 0, NULL, NULL, NULL }
 };

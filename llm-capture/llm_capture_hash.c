@@ -39,7 +39,7 @@ static const llm_capture_option_t  llm_capture_hash_options[] = {
     { "sessions", 'b', &llm_capture_asked.prefix, NULL,
       "sessions by the beginning of a conversation" },
     { "estimate", 'b', &llm_capture_asked.estimate, NULL,
-      "guess lengths that no outcome tells: bytes / 4, max_tokens" },
+      "guess what is unknown: bytes / 4, max_tokens" },
     { "format", 's', &llm_capture_asked.format, "NAME",
       "mooncake_trace, raw_payload or auto" },
     { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },

@@ -27,7 +27,7 @@ static const llm_capture_option_t  llm_capture_join_options[] = {
     { "both", 'b', &llm_capture_asked.both, NULL,
       "leave out rows that have no outcome" },
     { "output-length", 'b', &llm_capture_asked.output_length, NULL,
-      "also output_length, which AIPerf compares the answers with" },
+      "output_length, too, which AIPerf compares with" },
     { "format", 's', &llm_capture_asked.format, "NAME",
       "mooncake_trace or auto" },
     { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },

@@ -5,8 +5,8 @@
 
 /*
  * The files of many pods as one.  The rows of a file stay in their order, which
- * is that of the turns of a session; of the next rows of all files the earliest one
- * comes first.  Nothing is held but these.
+ * is that of the turns of a session; of the next rows of all files the earliest
+ * one comes first.  Nothing is held but these.
  */
 
 #define _GNU_SOURCE

@@ -46,11 +46,11 @@ static struct {
 
 static const llm_capture_option_t  llm_capture_redact_options[] = {
     { "path", 's', &llm_capture_asked.path, "PATH,...",
-      "such as messages[*].content; default: all that holds text" },
+      "as messages[*].content; default: all text" },
     { "keep-length", 'b', &llm_capture_asked.keep_length, NULL,
       "put as many bytes of other words there" },
     { "key-file", 's', &llm_capture_asked.key_file, "KEY",
-      "32 hexadecimal digits that choose them; default: by chance" },
+      "32 hexadecimal digits; default: by chance" },
     { "format", 's', &llm_capture_asked.format, "NAME",
       "mooncake_trace, raw_payload or auto" },
     { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },

@@ -28,9 +28,9 @@ static struct {
 
 static const llm_capture_option_t  llm_capture_split_options[] = {
     { "by", 's', &llm_capture_asked.by, "WHAT",
-      "endpoint, model, session, or a path in the payload (endpoint)" },
+      "endpoint, model, session, or a path such as user" },
     { "out", 's', &llm_capture_asked.out, "BASE",
-      "write BASE.VALUE.jsonl; default: FILE without .jsonl" },
+      "BASE.VALUE.jsonl; default: FILE less .jsonl" },
     { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
       "instead of X.outcomes beside X.jsonl" },
     { "format", 's', &llm_capture_asked.format, "NAME",

@@ -309,6 +309,9 @@ llm_capture_validate_file(llm_capture_out_t *report, const char *path,
     if (v.f->lfs) {
         v.whole = "a Git-LFS pointer, not the file: git lfs pull";
 
+    } else if (v.f->gzip && v.format == LLM_CAPTURE_RAW) {
+        v.whole = "a gzip: AIPerf unpacks a mooncake_trace, no raw_payload";
+
     } else {
         llm_capture_lines(&v);
     }

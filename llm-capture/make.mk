@@ -1,6 +1,6 @@
 # the command llm-capture: the module's pure code, jansson and zlib
 
-CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Werror -Isrc -Illm-capture \
+CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -Illm-capture \
              -Ibuild/cli -MMD -MP
 CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
              number siphash blocks conversation epoch path row
@@ -22,6 +22,8 @@ build/cli/%.inc: llm-capture/%.py
 
 build/cli/llm_capture_plot.o: build/cli/llm_capture_plot.inc
 build/cli/llm_capture_baseten.o: build/cli/llm_capture_columns.inc
+
+$(CLI_OBJS): | deps
 
 build/cli/%.o: %.c
 	@mkdir -p $(@D)

@@ -83,6 +83,11 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         code, out, _ = validate(work + '/cut.gz')
         is_(code, 1, 'one that is cut off')
         like(out, 'the gzip is cut off', 'is told')
+        with open(work + '/raw.gz', 'wb') as f:
+            f.write(gzip.compress(json.dumps(CHAT).encode()))
+        code, out, _ = validate(work + '/raw.gz')
+        is_(code, 1, 'a raw_payload in a gzip')
+        like(out, 'AIPerf unpacks a mooncake_trace, no raw_payload', 'is told')
 
     with case('--repair'):
         odd = (b' {"payload": {"b":1e2,  "a":"\\u0041"} ,"timestamp":0}\r\n'

@@ -6,6 +6,7 @@
 # places: started, used, stopped.  (logrotate: neighbours.t.)
 
 import glob
+import json
 import os
 import re
 import sys
@@ -17,6 +18,8 @@ from llmcapture import (CAPTURE_PATH, TOP, Nginx, Upstream,  # noqa: E402
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 PROMPT = b'{"model":"m","prompt":"hi"}'
 OTHER = free_port()
+
+STATUS = free_port()
 
 MAIN = '''%%LOAD%%
 daemon off;
@@ -33,6 +36,7 @@ TEMP = ''.join(f'{name}_temp_path %%DIR%%/{name};' for name in (
 def here(text, up):
     text = re.sub(r'load_module [^;]*;', '', text)
     text = re.sub(r'127\.0\.0\.1:800\d', f'127.0.0.1:{up.port}', text)
+    text = text.replace('127.0.0.1:8081', f'127.0.0.1:{STATUS}')
     text = text.replace('listen 8080', 'listen 127.0.0.1:%%PORT%%')
     text = text.replace('127.0.0.1:8081;', f'127.0.0.1:{OTHER};')
     text = text.replace('worker_processes auto', 'worker_processes 1')
@@ -101,6 +105,16 @@ def status(ng):
                      headers={'Accept': 'text/plain;version=0.0.4'})
     ok(b'\nllm_capture_helper_up 1\n' in answer.body, 'and Prometheus',
        answer.body)
+
+
+def status(ng):
+    request(ng.port, '/v1/chat/completions', CHAT)
+    ng.wait_records('chat', 1)
+    answer = request(STATUS, '/status', method='GET')
+    is_(answer.status, 200, 'the status')
+    json.loads(answer.body)
+    is_(request(ng.port, '/status', method='GET').status, 200,
+        "the other port's goes to the server")
 
 
 USES = {'minimal.conf': minimal, 'nim-migration.conf': nim, 'traces.conf': traces,

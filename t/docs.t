@@ -82,6 +82,9 @@ with case('directives'):
     is_(sorted(told), sorted(code), 'docs/directives.md has each, no others')
     listed = re.findall(r'\]\(#(llm_capture\w*)\)', read('docs/directives.md'))
     is_(sorted(set(listed)), sorted(code), 'each is in the list above')
+    listed = re.findall(r'\(docs/directives\.md#(llm_capture\w*)\) \|',
+                        read('README.md'))
+    is_(sorted(listed), sorted(code), "and in README's table")
     for name, (syntax, default, context, text) in told.items():
         is_(context, code.get(name), f'{name}: context')
         ok(re.match(name + '[ ;]', syntax) and syntax.endswith(';'),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the documents say: examples that nginx takes, directives as they are."""
+"""What README says: examples that nginx takes, and each counter."""
 
 import glob
 import os
@@ -11,12 +11,6 @@ from llmcapture import (MODULE, TOP, Nginx, case, is_, ok)   # noqa: E402
 
 with open(TOP + '/README.md', encoding='utf-8') as f:
     README = f.read()
-
-
-def section(title):
-    found = re.search(rf'^### [^\n]*\b{title}\b[^\n]*\n(.*?)(?=^##)', README,
-                      re.S | re.M)
-    return found[1] if found else ''
 
 
 def takes(ng, text, name):
@@ -46,27 +40,6 @@ with Nginx(start=False) as ng:
         for n, block in enumerate(blocks, 1):
             takes(ng, block, f'README, example {n}')
 
-with case('the reference'):
-    with open(TOP + '/ngx_http_llm_capture_module.c') as f:
-        code = f.read()
-
-    commands = re.findall(r'\{ ngx_string\("(llm_capture\w*)"\),\s*(NGX_\w+'
-                          r'(?:\s*\|\s*NGX_\w+)*)', code)
-    ok(len(commands) >= 10, f'{len(commands)} directives', commands)
-
-    for name, flags in commands:
-        text = section(name)
-        where = [w for flag, w in (('MAIN', 'http'), ('SRV', 'server'),
-                                   ('LOC', 'location'))
-                 if f'NGX_HTTP_{flag}_CONF' in flags]
-        found = re.search(r'Context: +(.*)', text)
-        is_(found and found[1].split(', '), where, f'{name}: context')
-        ok(re.search(rf'{name}( .*)?;', text) and 'Default: ' in text,
-           f'{name}: syntax and default', text)
-
-    for name in re.findall(r'### (llm_capture\w*)', README):
-        ok(name in dict(commands), f'{name} is a directive')
-
 with case('the counters'):
     with open(TOP + '/src/ngx_http_llm_capture_zone.h') as f:
         names = re.findall(r'^    X\((\w+)\)', f.read(), re.M)
@@ -74,12 +47,3 @@ with case('the counters'):
     is_([n for n in names if f'`{n}`' not in README and n not in
          ('seen', 'recorded', 'bytes', 'write_errors')], [],
         'each reason is explained')
-
-with case('defaults'):
-    with Nginx(start=False, path='') as ng:
-        for name, _ in commands:
-            if 'Default:  -' in section(name):
-                continue
-            line = re.search(rf'Default: +({name} .*;)', section(name))[1]
-            code, said = ng.test(http=line)
-            ok(code == 0, f'{line} is allowed', said)

@@ -1,9 +1,9 @@
 # make dist            build/dist/llm-capture-VERSION.tar.gz
 # make deb             build/deb/libnginx-mod-http-llm-capture_*.deb
-# make ship-deps       what t/check/{deb,image,kubernetes}.t need
+# make ship-deps       what t/ship/{deb,image,kubernetes}.t need
 # make picture         docs/capture.svg, by the demo
 
-.PHONY: dist deb deb-deps ship-deps picture
+.PHONY: dist deb deb-deps ship-deps check-ship picture
 
 VERSION := $(shell sed -n '1s/.* //p' CHANGES)
 DIST    := build/dist/llm-capture-$(VERSION).tar.gz
@@ -12,7 +12,7 @@ DEB     := libnginx-mod-http-llm-capture
 DEB_PACKAGES  := build-essential debhelper libjansson-dev libpcre2-dev \
                  nginx-dev zlib1g-dev
 
-SHIP_PACKAGES := lintian debootstrap podman buildah runc
+SHIP_PACKAGES := lintian debootstrap podman buildah runc chromium prometheus
 
 # what is committed; out of a tarball, what was in it
 dist:
@@ -24,7 +24,10 @@ deb-deps:
 ship-deps: deb-deps
 	$(DEPS) $(SHIP_PACKAGES)
 
-check-deps: ship-deps
+# the package, the images and the examples, as they are shipped: 20 minutes
+check-ship: check-deps ship-deps
+	@$(MAKE) --no-print-directory all
+	$(PROVE) t/ship
 
 # a source package and a binary one, out of the tarball
 deb: deb-deps dist

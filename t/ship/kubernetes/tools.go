@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package kubernetes names what t/check/kubernetes.t takes of Go modules.
+// Package kubernetes names what t/ship/kubernetes.t takes of Go modules.
 package kubernetes
 
 import (

@@ -425,7 +425,9 @@ ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx)
     rec->begin.session_len = (uint16_t) len;
 
     for (k = 0; k < i; k++) {
-        p = ngx_cpymem(p, part[k].literal.data, part[k].literal.len);
+        if (part[k].literal.len) {
+            p = ngx_cpymem(p, part[k].literal.data, part[k].literal.len);
+        }
     }
 
     if (value.len) {

@@ -186,9 +186,6 @@ ngx_http_llm_capture_stat_row(ngx_http_llm_capture_zone_t *z,
         r->format = *(volatile uint32_t *)
                         &ngx_http_llm_capture_zone_hdr(z)->templates[row]
                              .format;
-        if (r->format > NGX_HTTP_LLM_CAPTURE_FORMATS) {
-            r->format = NGX_HTTP_LLM_CAPTURE_FORMATS;
-        }
     }
 
     ngx_http_llm_capture_zone_sum(z, row, r->n);
@@ -365,10 +362,6 @@ ngx_http_llm_capture_stat_read(ngx_http_llm_capture_stat_t *s,
 
     n = atomic_load_explicit(&ngx_http_llm_capture_zone_hdr(z)->ntemplates,
                              memory_order_acquire);
-
-    if (n > NGX_HTTP_LLM_CAPTURE_TEMPLATES) {
-        n = NGX_HTTP_LLM_CAPTURE_TEMPLATES;
-    }
 
     for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {
 

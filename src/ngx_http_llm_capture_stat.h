@@ -47,7 +47,7 @@ typedef struct {
 
 typedef struct {
     char                  name[NGX_HTTP_LLM_CAPTURE_STAT_NAME];
-    unsigned              format;       /* FORMATS: of several */
+    unsigned              format;       /* FORMATS and more: of several */
 
     uint64_t              n[NGX_HTTP_LLM_CAPTURE_C_max];
     uint64_t              pending;

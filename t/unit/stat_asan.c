@@ -354,6 +354,7 @@ static void
 hostile(void **state)
 {
     size_t    k;
+    stat_t   *s;
     unsigned  i;
 
     (void) state;
@@ -374,7 +375,14 @@ hostile(void **state)
         }
 
         now = rnd(3) ? 1000000 : rnd(20000);
-        speak(look());
+        s = look();
+        speak(s);
+
+        assert_true(s->arena_used <= s->arena && s->waits <= now);
+
+        for (k = 0; k < s->nrings; k++) {
+            assert_true(s->rings[k].used <= s->ring_size);
+        }
     }
 
     alarm(0);

@@ -109,6 +109,12 @@ def same_numbers(got, text):
     is_([one('ring_used_bytes', ring=str(i))
          for i in range(len(got['queue']['rings']))],
         [r['used'] for r in got['queue']['rings']], 'the queues')
+    with open(TOP + '/docs/directives.md') as f:
+        names = re.findall(r'^(?:\w+\()?(llm_capture_\w+)(?:\{.*)? ?',
+                           f.read().split('To be told of trouble')[1]
+                           .split('```')[1], re.M)
+    ok(len(names) == 3 and {*names} <= {name for name, _ in found},
+       'those of the documents', names)
     is_(one('build_info', version=got['version'], nginx=got['nginx']), 1,
         'the versions')
 

@@ -295,24 +295,9 @@ ngx_http_llm_capture_answer_retry(ngx_http_llm_capture_drain_t *d)
 }
 
 
-ngx_http_llm_capture_counter_e
-ngx_http_llm_capture_answer_why(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why)
+static ngx_http_llm_capture_counter_e
+ngx_http_llm_capture_answer_called(ngx_http_llm_capture_counter_e why)
 {
-    ngx_http_llm_capture_wait_t     wait;
-    ngx_http_llm_capture_upload_t  *request;
-
-    if (!ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {
-
-        request = ngx_http_llm_capture_upload_pair(d, u->uid, 0);
-
-        if (request) {
-            ngx_http_llm_capture_trace_unanswered(d, request, why);
-        }
-
-        return NGX_HTTP_LLM_CAPTURE_C_max;
-    }
-
     switch (why) {
     case NGX_HTTP_LLM_CAPTURE_C_encoded:
         return NGX_HTTP_LLM_CAPTURE_C_outcome_encoded;
@@ -326,6 +311,28 @@ ngx_http_llm_capture_answer_why(ngx_http_llm_capture_drain_t *d,
     default:
         return NGX_HTTP_LLM_CAPTURE_C_outcome_aborted;
     }
+}
+
+
+ngx_http_llm_capture_counter_e
+ngx_http_llm_capture_answer_why(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why)
+{
+    ngx_http_llm_capture_wait_t     wait;
+    ngx_http_llm_capture_upload_t  *request;
+
+    if (ngx_http_llm_capture_waits_get(d->waits, u->uid, &wait)) {
+        return ngx_http_llm_capture_answer_called(why);
+    }
+
+    request = ngx_http_llm_capture_upload_pair(d, u->uid, 0);
+
+    if (request) {
+        request->unanswered = ngx_http_llm_capture_answer_called(why);
+        ngx_http_llm_capture_trace_unanswered(d, request, why);
+    }
+
+    return NGX_HTTP_LLM_CAPTURE_C_max;
 }
 
 

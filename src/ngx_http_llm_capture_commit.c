@@ -197,7 +197,7 @@ ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
         add[NGX_HTTP_LLM_CAPTURE_C_answers]++;
 
         if (u->unanswered) {
-            add[NGX_HTTP_LLM_CAPTURE_C_outcome_failed]++;
+            add[u->unanswered]++;
 
         } else if (++asked > room) {
             add[NGX_HTTP_LLM_CAPTURE_C_outcome_queue_full]++;

@@ -269,7 +269,7 @@ ngx_http_llm_capture_trace_unanswered(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, ngx_http_llm_capture_counter_e why)
 {
     if (u->state != NGX_HTTP_LLM_CAPTURE_U_HELD) {
-        u->unanswered = 1;
+        /* it is looked at when it has ended */
         return;
     }
 

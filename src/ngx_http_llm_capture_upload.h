@@ -90,7 +90,8 @@ struct ngx_http_llm_capture_upload_s {
     uint64_t                        ts;       /* of the line that was written */
     uint64_t                        session;  /* of a ready one, 0: none; its
                                                  id, once the line is written */
-    unsigned                        unanswered:1; /* its outcome was given up */
+    uint32_t                        unanswered; /* what its outcome came to,
+                                                 a counter; 0: nothing yet */
 
     /* of a row that needs the answer */
     ngx_http_llm_capture_upload_t  *partner;  /* that answer; done with it */

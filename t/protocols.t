@@ -127,13 +127,16 @@ with Upstream() as upstream, Nginx(
 with case('all bytes of a stream, but no end'), \
         Upstream() as upstream, Nginx(
             upstream, path='', http=WHAT
-            + both('endless', listen=f'127.0.0.1:{h2} http2')) as ng:
-    # unbuffered, the upstream knows the length and answers
+            + both('endless', 'client_body_buffer_size 1k;' + PASS,
+                   listen=f'127.0.0.1:{h2} http2')) as ng:
+    # unbuffered, the upstream knows the length and answers; buffered, nginx
+    # shows nobody what has room in its buffer
     b = body(40000, 'endless')
     for v in ('on', 'off'):
         with H2(h2) as c:
             stream = c.start(PATH, len(b), host=f'endless-{v}')
             c.data(stream, b)
+            c.taken()
             if v == 'off':
                 is_(c.response(stream).status, 200, 'is answered')
     wait_for(lambda: log_lines(ng, 'endless-on'), 'the log')

@@ -156,6 +156,7 @@ class H2:
         self.status = {}                # stream -> status
         self.body = {}                  # stream -> bytes
         self.ended = set()              # streams answered, or reset
+        self.pongs = 0
 
     def flush(self):
         data = self.h2.data_to_send()
@@ -214,7 +215,21 @@ class H2:
             elif isinstance(event, (h2.events.StreamEnded,
                                     h2.events.StreamReset)):
                 self.ended.add(event.stream_id)
+            elif isinstance(event, h2.events.PingAckReceived):
+                self.pongs += 1
         self.flush()
+
+    def taken(self):
+        """Until nginx has read all that was sent.
+
+        Who closes with something unread resets the connection, and what nginx
+        has not read is lost.
+        """
+        due = self.pongs + 1
+        self.h2.ping(b'taken so')
+        self.flush()
+        while self.pongs < due:
+            self.read()
 
     def response(self, stream):
         while stream not in self.ended:

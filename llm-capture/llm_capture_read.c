@@ -140,6 +140,30 @@ llm_capture_read_some(llm_capture_file_t *f, void *p, size_t n)
 }
 
 
+/* flags of a member that mean nothing: Python reads past them, zlib does not */
+
+static void
+llm_capture_gzip_member(llm_capture_file_t *f, llm_capture_gzip_t *z)
+{
+    size_t  n;
+
+    while (z->stream.avail_in < 4) {
+        memmove(z->in, z->stream.next_in, z->stream.avail_in);
+        z->stream.next_in = z->in;
+
+        n = llm_capture_read_some(f, z->in + z->stream.avail_in,
+                                  sizeof(z->in) - z->stream.avail_in);
+        if (n == 0) {
+            return;
+        }
+
+        z->stream.avail_in += (uInt) n;
+    }
+
+    z->stream.next_in[3] &= 0x1f;
+}
+
+
 /* as Python's gzip: members one after another, zeros behind them */
 
 static size_t
@@ -185,6 +209,7 @@ llm_capture_inflate(llm_capture_file_t *f, uint8_t *p, size_t n)
                 inflateReset(&z->stream);
             }
 
+            llm_capture_gzip_member(f, z);
             z->within = 1;
         }
 

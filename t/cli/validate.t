@@ -78,6 +78,12 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
             f.write(gzip.compress(read(good)))
         is_(reports('validate', work + '/good.gz')[0]['rows'], 2,
             'a gzip is read')
+        odd = bytearray(read(work + '/good.gz') * 2)
+        odd[3] = odd[len(odd) // 2 + 3] = 0xe0
+        with open(work + '/odd.gz', 'wb') as f:
+            f.write(odd)
+        is_(reports('validate', work + '/odd.gz')[0]['rows'], 4,
+            'and flags that mean nothing, as Python does')
         with open(work + '/cut.gz', 'wb') as f:
             f.write(read(work + '/good.gz')[:-4])
         code, out, _ = validate(work + '/cut.gz')

@@ -3,7 +3,7 @@
 
 The bodies of t/data, and 10 000 files that were good and then spoiled in one
 way or another, each given to llm-capture and to the loaders in this process.
-LLM_CAPTURE_SEED and LLM_CAPTURE_COUNT repeat a run or make it longer.
+LLM_CAPTURE_SEED and LLM_CAPTURE_COUNT make it another one, or longer.
 """
 
 import glob
@@ -19,7 +19,7 @@ from tap import case, diag, is_, ok                         # noqa: E402
 from aiperf_loader import Loaders                           # noqa: E402
 from cli import TOP, reports                                # noqa: E402
 
-SEED = int(os.environ.get('LLM_CAPTURE_SEED', random.randrange(1 << 32)))
+SEED = int(os.environ.get('LLM_CAPTURE_SEED') or 102)
 COUNT = int(os.environ.get('LLM_CAPTURE_COUNT', 10000))
 BATCH = 250
 pick = random.Random(SEED)

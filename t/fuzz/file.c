@@ -299,25 +299,27 @@ timestamp(const uint8_t *data, size_t size)
 }
 
 
-/* whatever it holds, it is of one format or of none */
+/* whatever it holds, rows of one format at least may follow */
 
 static void
 format(const uint8_t *data, size_t size)
 {
-    int                          moon, raw;
+    int                          rc;
+    unsigned                     i, taken;
     struct stat                  st;
     ngx_http_llm_capture_file_t  f;
 
     disk_set(data, size);
-    file(&f, &st);
-    moon = ngx_http_llm_capture_file_format(files(), &f, MOON, &st);
-    must(moon == 0 ? f.format == MOON : f.error == EINVAL);
+    taken = 0;
 
-    file(&f, &st);
-    raw = ngx_http_llm_capture_file_format(files(), &f, RAW, &st);
-    must(raw == 0 ? f.format == RAW : f.error == EINVAL);
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_FORMATS; i++) {
+        file(&f, &st);
+        rc = ngx_http_llm_capture_file_format(files(), &f, i, &st);
+        must(rc == 0 ? f.format == i : f.error == EINVAL);
+        taken += rc == 0;
+    }
 
-    must(moon == 0 || raw == 0);
+    must(taken);
     must(disk.size == size);
 }
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import bodies
+import growth
 import stage
 from variants import Set
 
@@ -62,6 +63,26 @@ def report(path, pid):
     return rows
 
 
+def destinations(n):
+    """The same with one file and with many, all of them recorded."""
+    path = f'{stage.BUILD}/perf.data'
+    body = bodies.chat(growth.SIZE)
+    what = 'destinations'
+    with stage.back() as up, stage.Proxy(
+            up, workers=1, http=growth.HTTP, server=growth.server(what, n),
+            pin=True, main='worker_rlimit_nofile 16384;') as p:
+        growth.turn(p, 'on', what, n, body, stage.quick(.4, .15))
+        pids = {'worker': p.workers()[0], 'helper': p.helpers()[0]}
+        record(pids.values(), path, lambda: growth.turn(
+            p, 'on', what, n, body, stage.quick(3, 1)))
+        rows = [{'size': growth.SIZE, 'process': process, 'variant':
+                 f'{n} destination{"s" * (n > 1)}', 'top': report(path, pid)}
+                for process, pid in pids.items()]
+        p.close()
+    os.unlink(path)
+    return rows
+
+
 def run():
     if not there():
         return {'rows': [], 'missing': 'perf is not here'}
@@ -80,6 +101,8 @@ def run():
                                  'worker' if pid in p.workers() else 'helper',
                                  'top': report(path, pid)})
                 os.unlink(path)
+    for n in (1, 1000):
+        rows += destinations(n)
     for row in rows:
         stage.say(f"hot: {bodies.NAMES[row['size']]} {row['variant']}, "
                   f"{row['process']}: " + ', '.join(

@@ -195,7 +195,8 @@ def hot(r):
         return r['missing']
     rows = []
     for x in r['rows']:
-        rows.append((NAMES[x['size']], TEXT[x['variant']], x['process'],
+        rows.append((NAMES[x['size']],
+                     TEXT.get(x['variant'], x['variant']), x['process'],
                      ', '.join(f'`{symbol}` {share:.0f} %'
                                for share, _, symbol in x['top'][:8])))
     return table(('body', 'variant', 'process', 'top of the profile'), rows)

@@ -126,7 +126,6 @@ ngx_http_llm_capture_sse_data(ngx_http_llm_capture_sse_t *sse,
                     ? sse->done + 1 : NOT;
     }
 
-    sse->bytes = 1;
     ngx_http_llm_capture_delta_feed(&sse->delta, p, (size_t) (end - p));
 }
 
@@ -193,6 +192,7 @@ ngx_http_llm_capture_sse_line(ngx_http_llm_capture_sse_t *sse,
             /* fall through */
 
         default: /* ln_data */
+            sse->bytes = 1;
             ngx_http_llm_capture_sse_data(sse, p, end);
             return;
         }

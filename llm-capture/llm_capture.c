@@ -37,18 +37,25 @@ static const llm_capture_command_t *const  llm_capture_commands[] = {
 };
 
 
+static void
+llm_capture_vsay(const char *fmt, va_list args)
+{
+    llm_capture_progress_end();
+
+    fputs("llm-capture: ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+}
+
+
 void
 llm_capture_say(const char *fmt, ...)
 {
     va_list  args;
 
-    llm_capture_progress_end();
-
-    fputs("llm-capture: ", stderr);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    llm_capture_vsay(fmt, args);
     va_end(args);
-    fputc('\n', stderr);
 }
 
 
@@ -57,13 +64,9 @@ llm_capture_die(const char *fmt, ...)
 {
     va_list  args;
 
-    llm_capture_progress_end();
-
-    fputs("llm-capture: ", stderr);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    llm_capture_vsay(fmt, args);
     va_end(args);
-    fputc('\n', stderr);
 
     exit(LLM_CAPTURE_FAILED);
 }
@@ -90,19 +93,27 @@ llm_capture_alloc(size_t n)
 
 
 char *
+llm_capture_vformat(const char *fmt, va_list args)
+{
+    char  *s;
+
+    if (vasprintf(&s, fmt, args) < 0) {
+        llm_capture_die("no memory");
+    }
+
+    return s;
+}
+
+
+char *
 llm_capture_format(const char *fmt, ...)
 {
-    int      n;
     char    *s;
     va_list  args;
 
     va_start(args, fmt);
-    n = vasprintf(&s, fmt, args);
+    s = llm_capture_vformat(fmt, args);
     va_end(args);
-
-    if (n < 0) {
-        llm_capture_die("no memory");
-    }
 
     return s;
 }

@@ -12,6 +12,7 @@
 #define _LLM_CAPTURE_H_INCLUDED_
 
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +50,20 @@ typedef struct {
     const char         *help;
 } llm_capture_option_t;
 
+/* those of many commands, into members of their llm_capture_asked */
+
+#define LLM_CAPTURE_OUTCOMES_OPTION                                           \
+    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",                   \
+      "instead of X.outcomes beside X.jsonl" }
+
+#define LLM_CAPTURE_FORMAT_OPTION                                             \
+    { "format", 's', &llm_capture_asked.format, "NAME",                       \
+      "mooncake_trace, raw_payload or auto" }
+
+#define LLM_CAPTURE_OUT_OPTIONS                                               \
+    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },       \
+    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" }
+
 typedef struct {
     const char                  *name;
     const char                  *args;
@@ -77,6 +92,7 @@ void llm_capture_die(const char *fmt, ...)
 /* these die without memory */
 void *llm_capture_alloc(size_t n);
 void *llm_capture_grow(void *p, size_t n);
+char *llm_capture_vformat(const char *fmt, va_list args);
 char *llm_capture_format(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 

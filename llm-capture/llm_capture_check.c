@@ -53,10 +53,8 @@ static struct {
 
 
 static const llm_capture_option_t  llm_capture_check_options[] = {
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUTCOMES_OPTION,
     { "goodput", 's', &llm_capture_asked.goodput, "GOALS",
       "\"METRIC:MS ...\", such as time_to_first_token:250" },
     { "concurrency", 'b', &llm_capture_asked.concurrency, NULL,

@@ -28,8 +28,7 @@ static struct {
 static const llm_capture_option_t  llm_capture_convert_options[] = {
     { "to", 's', &llm_capture_asked.to, "FORMAT",
       "one of the five in the manual" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
+    LLM_CAPTURE_OUTCOMES_OPTION,
     { "estimate", 'b', &llm_capture_asked.estimate, NULL,
       "guess what is unknown: bytes / 4, max_tokens" },
     { "key-file", 's', &llm_capture_asked.key_file, "KEY",

@@ -33,12 +33,9 @@ static struct {
 
 
 #define llm_capture_common                                                    \
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",                   \
-      "instead of X.outcomes beside X.jsonl" },                               \
-    { "format", 's', &llm_capture_asked.format, "NAME",                       \
-      "mooncake_trace, raw_payload or auto" },                                \
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },       \
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },        \
+    LLM_CAPTURE_OUTCOMES_OPTION,                                              \
+    LLM_CAPTURE_FORMAT_OPTION,                                                \
+    LLM_CAPTURE_OUT_OPTIONS,                                                  \
     { NULL, 0, NULL, NULL, NULL }
 
 

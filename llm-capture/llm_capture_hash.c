@@ -34,16 +34,13 @@ static struct {
 static const llm_capture_option_t  llm_capture_hash_options[] = {
     { "key-file", 's', &llm_capture_asked.key_file, "KEY",
       "32 hexadecimal digits; default: FILE.key" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
+    LLM_CAPTURE_OUTCOMES_OPTION,
     { "sessions", 'b', &llm_capture_asked.prefix, NULL,
       "sessions by the beginning of a conversation" },
     { "estimate", 'b', &llm_capture_asked.estimate, NULL,
       "guess what is unknown: bytes / 4, max_tokens" },
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUT_OPTIONS,
     { NULL, 0, NULL, NULL, NULL }
 };
 

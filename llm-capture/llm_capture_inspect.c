@@ -23,10 +23,8 @@ static struct {
 
 
 static const llm_capture_option_t  llm_capture_inspect_options[] = {
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUTCOMES_OPTION,
     { "plot", 's', &llm_capture_asked.plot, "OUT",
       "a picture, .svg or .png, by matplotlib" },
     { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },

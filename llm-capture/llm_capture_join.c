@@ -22,16 +22,14 @@ static struct {
 
 
 static const llm_capture_option_t  llm_capture_join_options[] = {
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
+    LLM_CAPTURE_OUTCOMES_OPTION,
     { "both", 'b', &llm_capture_asked.both, NULL,
       "leave out rows that have no outcome" },
     { "output-length", 'b', &llm_capture_asked.output_length, NULL,
       "output_length, too, which AIPerf compares with" },
     { "format", 's', &llm_capture_asked.format, "NAME",
       "mooncake_trace or auto" },
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    LLM_CAPTURE_OUT_OPTIONS,
     { NULL, 0, NULL, NULL, NULL }
 };
 

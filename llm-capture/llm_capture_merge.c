@@ -43,10 +43,8 @@ static struct {
 static const llm_capture_option_t  llm_capture_merge_options[] = {
     { "one-clock", 'b', &llm_capture_asked.one_clock, NULL,
       "timestamps count from the same moment already" },
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUT_OPTIONS,
     { NULL, 0, NULL, NULL, NULL }
 };
 

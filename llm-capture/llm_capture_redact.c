@@ -51,10 +51,8 @@ static const llm_capture_option_t  llm_capture_redact_options[] = {
       "put as many bytes of other words there" },
     { "key-file", 's', &llm_capture_asked.key_file, "KEY",
       "32 hexadecimal digits; default: by chance" },
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUT_OPTIONS,
     { NULL, 0, NULL, NULL, NULL }
 };
 

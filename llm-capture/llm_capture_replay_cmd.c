@@ -23,8 +23,7 @@ static struct {
 
 
 static const llm_capture_option_t  llm_capture_replay_cmd_options[] = {
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
+    LLM_CAPTURE_FORMAT_OPTION,
     { "url", 's', &llm_capture_asked.url, "URL",
       "the server (http://127.0.0.1:8000)" },
     { "tokenizer", 's', &llm_capture_asked.tokenizer, "NAME",

@@ -41,12 +41,9 @@ static const llm_capture_option_t  llm_capture_rewrite_options[] = {
       "ask for a stream, or for none" },
     { "include-usage", 'b', &llm_capture_asked.include_usage, NULL,
       "have streams of chat, completions tell tokens" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
-    { "out", 's', &llm_capture_asked.out, "OUT", "instead of stdout" },
-    { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    LLM_CAPTURE_OUTCOMES_OPTION,
+    LLM_CAPTURE_FORMAT_OPTION,
+    LLM_CAPTURE_OUT_OPTIONS,
     { NULL, 0, NULL, NULL, NULL }
 };
 

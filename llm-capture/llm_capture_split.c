@@ -31,10 +31,8 @@ static const llm_capture_option_t  llm_capture_split_options[] = {
       "endpoint, model, session, or a path such as user" },
     { "out", 's', &llm_capture_asked.out, "BASE",
       "BASE.VALUE.jsonl; default: FILE less .jsonl" },
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",
-      "instead of X.outcomes beside X.jsonl" },
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
+    LLM_CAPTURE_OUTCOMES_OPTION,
+    LLM_CAPTURE_FORMAT_OPTION,
     { "force", 'b', &llm_capture_asked.force, NULL, "overwrite files" },
     { NULL, 0, NULL, NULL, NULL }
 };

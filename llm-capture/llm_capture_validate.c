@@ -41,8 +41,7 @@ static struct {
 
 
 static const llm_capture_option_t  llm_capture_validate_options[] = {
-    { "format", 's', &llm_capture_asked.format, "NAME",
-      "mooncake_trace, raw_payload or auto" },
+    LLM_CAPTURE_FORMAT_OPTION,
     { "repair", 's', &llm_capture_asked.repair, "OUT",
       "write the good lines there, byte for byte" },
     { "errors", 'n', &llm_capture_asked.errors, "N",

@@ -189,19 +189,14 @@ llm_capture_puts(llm_capture_out_t *out, const char *s)
 void
 llm_capture_printf(llm_capture_out_t *out, const char *fmt, ...)
 {
-    int      n;
     char    *s;
     va_list  args;
 
     va_start(args, fmt);
-    n = vasprintf(&s, fmt, args);
+    s = llm_capture_vformat(fmt, args);
     va_end(args);
 
-    if (n < 0) {
-        llm_capture_die("no memory");
-    }
-
-    llm_capture_write(out, s, (size_t) n);
+    llm_capture_puts(out, s);
     free(s);
 }
 

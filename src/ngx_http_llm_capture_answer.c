@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_http_llm_capture_outcome.h"
-#include "ngx_http_llm_capture_reply.h"
-#include "ngx_http_llm_capture_row.h"
 #include "ngx_http_llm_capture_upload.h"
 
 
@@ -103,6 +100,29 @@ ngx_http_llm_capture_reply_answer(const ngx_http_llm_capture_reply_t *reply,
 }
 
 
+void
+ngx_http_llm_capture_reply_row(const ngx_http_llm_capture_reply_t *reply,
+    const ngx_http_llm_capture_outcome_t *outcome,
+    ngx_http_llm_capture_fields_t *row)
+{
+    memset(row, 0, sizeof(*row));
+
+    row->status = reply->status;
+    row->upstream_status = reply->upstream_status;
+    row->bytes = reply->bytes;
+    row->first_byte = reply->first_byte;
+    row->first_content = reply->first_content;
+    row->first_reasoning = reply->first_reasoning;
+    row->last_byte = reply->last_byte;
+    row->events = reply->events;
+    row->stream = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_STREAM) != 0;
+    row->aborted = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_ABORTED) != 0;
+    row->upstream_failed = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_FAILED)
+                           != 0;
+    row->outcome = outcome;
+}
+
+
 static size_t
 ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
     const ngx_http_llm_capture_wait_t *wait,
@@ -117,23 +137,10 @@ ngx_http_llm_capture_answer_row(ngx_http_llm_capture_upload_t *u,
 
     (void) ngx_http_llm_capture_outcome(&outcome, &answer);
 
-    memset(&row, 0, sizeof(row));
+    ngx_http_llm_capture_reply_row(reply, &outcome, &row);
 
     row.id = u->uid;
     row.timestamp = wait->ts;
-    row.status = reply->status;
-    row.upstream_status = reply->upstream_status;
-    row.bytes = reply->bytes;
-    row.first_byte = reply->first_byte;
-    row.first_content = reply->first_content;
-    row.first_reasoning = reply->first_reasoning;
-    row.last_byte = reply->last_byte;
-    row.events = reply->events;
-    row.stream = answer.stream;
-    row.aborted = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_ABORTED) != 0;
-    row.upstream_failed = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_FAILED)
-                          != 0;
-    row.outcome = &outcome;
 
     if (wait->session) {
         ngx_http_llm_capture_siphash_hex(wait->session, session);

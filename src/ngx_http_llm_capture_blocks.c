@@ -10,21 +10,6 @@
 
 
 static void
-ngx_http_llm_capture_blocks_number(ngx_http_llm_capture_siphash_t *s,
-    uint64_t n)
-{
-    uint8_t   bytes[8];
-    unsigned  i;
-
-    for (i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = (uint8_t) (n >> (8 * i));
-    }
-
-    ngx_http_llm_capture_siphash_update(s, bytes, sizeof(bytes));
-}
-
-
-static void
 ngx_http_llm_capture_blocks_next(ngx_http_llm_capture_blocks_t *b)
 {
     b->fill = 0;
@@ -32,7 +17,7 @@ ngx_http_llm_capture_blocks_next(ngx_http_llm_capture_blocks_t *b)
     ngx_http_llm_capture_siphash_init(&b->hash,
                                       ngx_http_llm_capture_siphash_zero);
     ngx_http_llm_capture_siphash_update(&b->hash, "block", sizeof("block"));
-    ngx_http_llm_capture_blocks_number(&b->hash, b->chain);
+    ngx_http_llm_capture_siphash_number(&b->hash, b->chain);
 }
 
 
@@ -81,7 +66,7 @@ ngx_http_llm_capture_blocks_seal(ngx_http_llm_capture_blocks_t *b,
     for (i = 0; i < b->n; i++) {
         ngx_http_llm_capture_siphash_init(&s, key);
         ngx_http_llm_capture_siphash_update(&s, "hash", sizeof("hash"));
-        ngx_http_llm_capture_blocks_number(&s, b->id[i]);
+        ngx_http_llm_capture_siphash_number(&s, b->id[i]);
 
         b->id[i] = ngx_http_llm_capture_siphash_end(&s) >> 16;
     }

@@ -134,22 +134,31 @@ ngx_http_llm_capture_siphash_session(const void *value, size_t n)
 }
 
 
+void
+ngx_http_llm_capture_siphash_number(ngx_http_llm_capture_siphash_t *s,
+    uint64_t n)
+{
+    uint8_t   bytes[8];
+    unsigned  i;
+
+    for (i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t) (n >> (8 * i));
+    }
+
+    ngx_http_llm_capture_siphash_update(s, bytes, sizeof(bytes));
+}
+
+
 uint64_t
 ngx_http_llm_capture_siphash_seal(const uint8_t key[NGX_HTTP_LLM_CAPTURE_KEY],
     uint64_t session)
 {
-    uint8_t                         bytes[8];
     uint64_t                        id;
-    unsigned                        i;
     ngx_http_llm_capture_siphash_t  s;
-
-    for (i = 0; i < 8; i++) {
-        bytes[i] = (uint8_t) (session >> (8 * i));
-    }
 
     ngx_http_llm_capture_siphash_init(&s, key);
     ngx_http_llm_capture_siphash_update(&s, "id", sizeof("id"));
-    ngx_http_llm_capture_siphash_update(&s, bytes, sizeof(bytes));
+    ngx_http_llm_capture_siphash_number(&s, session);
 
     id = ngx_http_llm_capture_siphash_end(&s);
 

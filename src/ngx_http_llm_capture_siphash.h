@@ -35,6 +35,11 @@ void ngx_http_llm_capture_siphash_init(ngx_http_llm_capture_siphash_t *s,
 void ngx_http_llm_capture_siphash_update(ngx_http_llm_capture_siphash_t *s,
     const void *data, size_t n);
 
+/* a number, as 8 bytes little endian */
+
+void ngx_http_llm_capture_siphash_number(ngx_http_llm_capture_siphash_t *s,
+    uint64_t n);
+
 /* of all bytes so far; s stays as it is */
 
 uint64_t ngx_http_llm_capture_siphash_end(

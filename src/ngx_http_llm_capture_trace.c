@@ -18,10 +18,7 @@
 #include <string.h>
 
 #include "ngx_http_llm_capture_conversation.h"
-#include "ngx_http_llm_capture_outcome.h"
 #include "ngx_http_llm_capture_point.h"
-#include "ngx_http_llm_capture_reply.h"
-#include "ngx_http_llm_capture_row.h"
 #include "ngx_http_llm_capture_upload.h"
 
 
@@ -321,26 +318,6 @@ ngx_http_llm_capture_trace_copy(ngx_http_llm_capture_drain_t *d,
 }
 
 
-static void
-ngx_http_llm_capture_trace_fields(ngx_http_llm_capture_upload_t *u,
-    ngx_http_llm_capture_fields_t *row)
-{
-    ngx_http_llm_capture_reply_t  *reply;
-
-    reply = &u->told->reply;
-
-    memset(row, 0, sizeof(*row));
-
-    row->wall = u->wall;
-    row->first_content = reply->first_content;
-    row->first_reasoning = reply->first_reasoning;
-    row->last_byte = reply->last_byte;
-    row->stream = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_STREAM) != 0;
-    row->aborted = (reply->flags & NGX_HTTP_LLM_CAPTURE_REPLY_ABORTED) != 0;
-    row->outcome = &u->told->outcome;
-}
-
-
 /* the line takes the beginning of a row of mooncake_trace, with the time */
 
 static size_t
@@ -387,7 +364,8 @@ ngx_http_llm_capture_trace_text(ngx_http_llm_capture_drain_t *d,
         return -1;
     }
 
-    ngx_http_llm_capture_trace_fields(u, &row);
+    ngx_http_llm_capture_reply_row(&u->told->reply, &u->told->outcome, &row);
+    row.wall = u->wall;
 
     if (u->flags & NGX_HTTP_LLM_CAPTURE_HASH_IDS) {
         ngx_http_llm_capture_blocks_seal(&d->blocks, key);

@@ -32,6 +32,7 @@
 #include "ngx_http_llm_capture_outcome.h"
 #include "ngx_http_llm_capture_record.h"
 #include "ngx_http_llm_capture_reply.h"
+#include "ngx_http_llm_capture_row.h"
 #include "ngx_http_llm_capture_scan.h"
 #include "ngx_http_llm_capture_waits.h"
 #include "ngx_http_llm_capture_writer.h"
@@ -308,6 +309,10 @@ int ngx_http_llm_capture_trace_text(ngx_http_llm_capture_drain_t *d,
 void ngx_http_llm_capture_reply_answer(
     const ngx_http_llm_capture_reply_t *reply, const uint8_t *body,
     ngx_http_llm_capture_answer_t *answer);
+/* what a row says of it: all else in the row is 0 */
+void ngx_http_llm_capture_reply_row(const ngx_http_llm_capture_reply_t *reply,
+    const ngx_http_llm_capture_outcome_t *outcome,
+    ngx_http_llm_capture_fields_t *row);
 /* an outcome is complete: ready, refused, or parked: its request is not */
 void ngx_http_llm_capture_answer_ended(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u);

@@ -174,14 +174,7 @@ with case('the helper killed'), mock.Upstream() as up, \
     s = up.actions[CHAT] = Stream(EVENT % 1, LAST)
     held = [ng.begin(body(n)) for n in range(20)]
     wait_for(lambda: len(ng.requests()) == 20, 'the requests')
-    for n in range(3):
-        pid = ng.helper()
-        ng.signal('KILL', pid)
-        s.go(20)                # some begin, some end
-        ng.new_helper(pid)
-    for c in held:
-        is_(c.response().complete, True, 'answered')
-        c.close()
+    ng.kill_helpers(s, held)
     rows = ng.wait_rows(20)
     is_(sorted(r['id'] for r in rows), sorted(r['id'] for r in ng.requests()),
         'each outcome once')
@@ -196,12 +189,7 @@ with case('workers killed'), mock.Upstream() as up, \
     wait_for(lambda: len(ng.requests()) == 10, 'the requests')
     # one that comes late would take the place of the one below
     wait_for(lambda: len(s.begun) == 10, 'them upstream')
-    for pid in ng.workers():
-        ng.signal('KILL', pid)
-    for c in held:
-        c.close()
-    s.go(20)
-    wait_for(lambda: len(ng.workers()) == 2, 'new workers')
+    ng.kill_workers(s, held)
     s = up.actions[CHAT] = Stream(LAST)
     s.go(2)
     is_(request(ng.port, CHAT, body(11)).status, 200, 'served')
@@ -216,9 +204,7 @@ with case('reloads under a long answer'), mock.Upstream() as up, \
     c = ng.begin(body(1))
     s.go()
     c.file.peek(1)
-    for n in range(3):
-        ng.reload(http=ng.words['HTTP']
-                  + ('llm_capture_max_queue_bytes 300m;' if n == 1 else ''))
+    ng.reload_resized()
     is_(len(ng.requests()), 1, 'the request')
     s.go(2)
     is_(c.response().complete, True, 'answered by the old worker')

@@ -149,14 +149,7 @@ with case('the helper killed'), mock.Upstream() as up, \
     s = up.actions[CHAT] = Stream(EVENT % 1, LAST.replace(b':7', b':5000'))
     held = [ng.begin(talk('h' * (5000 + n))) for n in range(20)]
     wait_for(lambda: len(s.begun) == 20, 'them upstream')
-    for n in range(3):
-        pid = ng.helper()
-        ng.signal('KILL', pid)
-        s.go(20)                # some begin, some end
-        ng.new_helper(pid)
-    for c in held:
-        is_(c.response().complete, True, 'answered')
-        c.close()
+    ng.kill_helpers(s, held)
     rows = ng.wait_traces(20)
     ok(all(len(r['hash_ids']) == 2 and r['input_length'] == 5000
            for r in rows), 'whole rows', rows[:2])
@@ -168,12 +161,7 @@ with case('workers killed'), mock.Upstream() as up, \
     s = up.actions[CHAT] = Stream(LAST)
     held = [ng.begin(body(n)) for n in range(10)]
     wait_for(lambda: len(s.begun) == 10, 'them upstream')
-    for pid in ng.workers():
-        ng.signal('KILL', pid)
-    for c in held:
-        c.close()
-    s.go(20)
-    wait_for(lambda: len(ng.workers()) == 2, 'new workers')
+    ng.kill_workers(s, held)
     up.actions[CHAT] = usage(1, 1)
     is_(request(ng.port, CHAT, body(11)).status, 200, 'served')
     is_(len(ng.wait_traces(1)), 1, 'a row')
@@ -186,9 +174,7 @@ with case('reloads under a long answer'), mock.Upstream() as up, \
     c = ng.begin(body(1))
     s.go()
     c.file.peek(1)
-    for n in range(3):
-        ng.reload(http=ng.words['HTTP']
-                  + ('llm_capture_max_queue_bytes 300m;' if n == 1 else ''))
+    ng.reload_resized()
     s.go(2)
     is_(c.response().complete, True, 'answered by the old worker')
     is_(ng.wait_traces(1)[0]['output_length'], 9, 'its row')

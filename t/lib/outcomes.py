@@ -88,6 +88,33 @@ class Outcomes(Lives):
         is_(sum(terms.values()), int(found['answers']), 'the sum of answers')
         return {k: v for k, v in terms.items() if v}
 
+    def kill_helpers(self, s, held):
+        """Three, while answers begin and end; all of them come."""
+        for _ in range(3):
+            pid = self.helper()
+            self.signal('KILL', pid)
+            s.go(len(held))
+            self.new_helper(pid)
+        for c in held:
+            is_(c.response().complete, True, 'answered')
+            c.close()
+
+    def kill_workers(self, s, held):
+        """All, with what they hold."""
+        old = self.workers()
+        for pid in old:
+            self.signal('KILL', pid)
+        for c in held:
+            c.close()
+        s.go(2 * len(held))
+        wait_for(lambda: len(self.workers()) == len(old), 'new workers')
+
+    def reload_resized(self):
+        """Three times, once with another queue."""
+        for n in range(3):
+            self.reload(http=self.words['HTTP'] + (
+                'llm_capture_max_queue_bytes 300m;' if n == 1 else ''))
+
     def begin(self, data):
         c = Connection(self.port)
         c.head(CHAT, len(data))

@@ -7,6 +7,7 @@
 
 import asyncio
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -124,6 +125,89 @@ def memory(ng):
 
 
 crowd = Crowd()
+# the answers of t/data/answers, and what is said of each in the table of the
+# unit tests
+
+SHAPE = re.compile(r'\{ "(?P<name>[\w-]+)", (?P<events>\d+), \d+, [\w|]+, '
+                   r'(?P<content>-?\d+), (?P<reasoning>-?\d+), '
+                   r'(?P<prompt_tokens>-?\d+), (?P<completion_tokens>-?\d+), '
+                   r'(?P<cached_tokens>-?\d+), (?P<reasoning_tokens>-?\d+), '
+                   r'(?P<estimated>\d), (?P<error>\d), \d,\s*'
+                   r'"(?P<reasons>[^"]*)", (?P<broken>\d) \}')
+
+
+def shapes():
+    with open(TOP + '/t/unit/answers.h') as f:
+        streams, plain = f.read().split('answers[] =')
+    for kind, text in (('sse', streams), ('json', plain)):
+        for m in SHAPE.finditer(text):
+            with open(f'{TOP}/t/data/answers/{m["name"]}.{kind}', 'rb') as f:
+                yield m, kind, f.read()
+
+
+def wanted(m, kind):
+    want = {k: int(m[k]) for k in ('prompt_tokens', 'completion_tokens',
+                                   'cached_tokens', 'reasoning_tokens')
+            if int(m[k]) >= 0}
+    want.update((k, True) for k in ('estimated', 'error') if m[k] == '1')
+    if m['broken'] == '1':
+        want['upstream_failed'] = True
+    reasons = m['reasons'].split(',')
+    if reasons[0]:
+        want['finish_reason'] = reasons[0]
+    if len(reasons) > 1:
+        want['finish_reasons'] = reasons
+    if kind == 'sse':
+        want.update(stream=True, events=int(m['events']))
+        want.update((f'first_{k}_ms', True) for k in ('content', 'reasoning')
+                    if int(m[k]) >= 0)
+    return want
+
+
+def said(row):
+    """Without what every row has, and times as what they are: there."""
+    return {k: True if k.startswith('first_') else v for k, v in row.items()
+            if k not in ('id', 'timestamp', 'status', 'upstream_status',
+                         'bytes', 'first_byte_ms', 'last_byte_ms')}
+
+
+class Pieces:
+    """An action: some bytes at a time."""
+
+    def __init__(self, kind, data, broken):
+        self.kind, self.data, self.broken = kind, data, broken
+
+    def __call__(self, handler, seen):
+        handler.read_body(seen)
+        handler.send_response(200)
+        handler.send_header('Content-Type', {
+            'sse': 'text/event-stream', 'json': 'application/json'}[self.kind])
+        handler.send_header('Transfer-Encoding', 'chunked')
+        handler.end_headers()
+        for i in range(0, len(self.data), 7):
+            piece = self.data[i:i + 7]
+            handler.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece))
+        if self.broken:
+            handler.drop()
+        else:
+            handler.wfile.write(b'0\r\n\r\n')
+
+
+for buffering in ('on', 'off'):
+    with case(f'the shapes of servers, proxy_buffering {buffering}'), \
+            mock.Upstream() as up, \
+            Outcomes(up, ON + f'proxy_buffering {buffering};',
+                     allow='upstream prematurely closed') as ng:
+        known = list(shapes())
+        ok(len(known) == len(os.listdir(TOP + '/t/data/answers')),
+           f'{len(known)} answers')
+        for n, (m, kind, data) in enumerate(known, 1):
+            up.actions[CHAT] = Pieces(kind, data, m['broken'] == '1')
+            is_(request(ng.port, CHAT, body(n)).body, data,
+                f'{m["name"]}.{kind} passes')
+            is_(said(ng.wait_rows(n)[-1]), wanted(m, kind), 'is understood')
+
+
 with case('a thousand streams at once'), Outcomes(
         crowd, ON + 'proxy_buffering off;', main='worker_rlimit_nofile 8192;',
         conf=CONF.replace('worker_connections 512', 'worker_connections 4096')

@@ -129,13 +129,14 @@ with case('HEAD with a body'), mock.Upstream() as up, Outcomes(up) as ng:
 
 
 with case('an encoded answer'), mock.Upstream() as up, Outcomes(up) as ng:
-    up.actions[CHAT] = lambda handler, seen: (
-        handler.read_body(seen),
-        handler.reply(200, gzip.compress(b'{"usage":{}}'),
-                      headers=[('Content-Encoding', 'gzip')]))
-    is_(request(ng.port, CHAT, body()).status, 200, 'passes')
+    for coding in ('gzip', 'br', 'zstd', 'deflate, gzip'):
+        up.actions[CHAT] = lambda handler, seen: (
+            handler.read_body(seen),
+            handler.reply(200, gzip.compress(b'{"usage":{}}'),
+                          headers=[('Content-Encoding', coding)]))
+        is_(request(ng.port, CHAT, body()).status, 200, 'passes')
     ng.quit()
-    is_(ng.answers(), {'outcome_encoded': 1}, 'is counted')
+    is_(ng.answers(), {'outcome_encoded': 4}, 'is counted')
     is_(ng.rows(), [], 'and has no row')
 
 

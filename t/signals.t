@@ -156,9 +156,11 @@ for sig in ('QUIT', 'TERM'):
         command = ng.command
         ng.command = lambda *args: ['unshare', '-p', '-f', '--mount-proc',
                                     '--kill-child', *command(*args)]
+        # the pid file comes after the sockets listen
         ng.wait_pid = lambda: wait_for(
-            lambda: ([p[0] for p in processes()
-                      if p[1] == ng.process.pid] + [0])[0], 'the container')
+            lambda: Nginx.wait_pid(ng) and
+            ([p[0] for p in processes()
+              if p[1] == ng.process.pid] + [0])[0], 'the container')
         ng.start()
         is_(open(ng.dir + '/nginx.pid').read().strip(), '1', f'{name}: it is')
         pid = ng.backlog(3000)

@@ -43,7 +43,8 @@ all: $(MODULE)
 
 # packages
 
-BUILD_PACKAGES := gcc libc6-dev make libpcre2-dev libjansson-dev zlib1g-dev
+BUILD_PACKAGES := gcc libc6-dev make libpcre2-dev libjansson-dev libmd-dev \
+                  zlib1g-dev libzstd-dev
 
 ifeq ($(NGINX_SRC),/usr/share/nginx/src)
 BUILD_PACKAGES += nginx nginx-dev
@@ -122,7 +123,7 @@ PURE       := $(shell sh misc/sources.sh pure)
 PURE_SRCS  := $(wildcard $(PURE:%=src/ngx_http_llm_capture_%.c))
 
 UNIT_FLAGS := -std=c11 -O2 -g -Wall -Wextra -Werror -Isrc -MMD -MP
-UNIT_LIBS  := -lcmocka -ljansson -lpthread
+UNIT_LIBS  := -lcmocka -ljansson -lmd -lz -lzstd -lpthread
 
 UNITS      := $(patsubst t/unit/%.c,%,$(wildcard t/unit/*.c))
 TSAN       := $(filter %_tsan,$(UNITS))

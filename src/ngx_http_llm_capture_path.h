@@ -34,6 +34,8 @@
 #define NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR   ".epoch"
 #define NGX_HTTP_LLM_CAPTURE_PATH_KEY       ".key"
 #define NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES  ".outcomes"
+#define NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST  ".manifest.json"
+#define NGX_HTTP_LLM_CAPTURE_PATH_JSONL     ".jsonl"
 #define NGX_HTTP_LLM_CAPTURE_PATH_TEMP      ".tmp"
 
 

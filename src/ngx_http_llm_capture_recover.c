@@ -6,118 +6,18 @@
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS  64
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "ngx_http_llm_capture_file.h"
 #include "ngx_http_llm_capture_point.h"
 #include "ngx_http_llm_capture_recover.h"
+#include "ngx_http_llm_capture_segment.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_RECOVER_BLOCK  65536
 #define NGX_HTTP_LLM_CAPTURE_RECOVER_IOV    64
-
-
-/* these pass; all else means that it is not there (any more) */
-
-static int
-ngx_http_llm_capture_recover_passes(int err)
-{
-    switch (err) {
-
-    case EACCES:
-    case EINTR:
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-    case EPERM:
-    case EROFS:
-        return 1;
-    }
-
-    return 0;
-}
-
-
-static int
-ngx_http_llm_capture_recover_open(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_place_t *place, const char *path)
-{
-    int          fd;
-    struct stat  st;
-
-    fd = ngx_http_llm_capture_file_open(sys, path, 0, &st);
-
-    if (fd == -1) {
-        return ngx_http_llm_capture_recover_passes(errno) ? -2 : -1;
-    }
-
-    if ((uint64_t) st.st_dev == place->dev
-        && (uint64_t) st.st_ino == place->ino)
-    {
-        return fd;
-    }
-
-    (void) sys->close(fd);
-
-    return -1;
-}
-
-
-/* a log rotation renames within the directory */
-
-static int
-ngx_http_llm_capture_recover_search(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_place_t *place)
-{
-    int             fd, err;
-    DIR            *dir;
-    char            path[NGX_HTTP_LLM_CAPTURE_PATH + 256], *name;
-    struct dirent  *de;
-
-    strcpy(path, place->path);
-
-    name = strrchr(path, '/');
-
-    if (name == NULL) {
-        return -1;
-    }
-
-    *++name = '\0';
-
-    dir = opendir(path);
-
-    if (dir == NULL) {
-        return ngx_http_llm_capture_recover_passes(errno) ? -2 : -1;
-    }
-
-    fd = -1;
-    err = 0;
-
-    while (fd == -1 && (de = readdir(dir)) != NULL) {
-
-        if ((uint64_t) de->d_ino != place->ino
-            || strlen(de->d_name) >= sizeof(path) - (size_t) (name - path))
-        {
-            continue;
-        }
-
-        strcpy(name, de->d_name);
-        fd = ngx_http_llm_capture_recover_open(sys, place, path);
-        err = errno;
-    }
-
-    (void) closedir(dir);
-    errno = err;
-
-    return fd;
-}
 
 
 /*
@@ -251,11 +151,8 @@ ngx_http_llm_capture_recover(const ngx_http_llm_capture_sys_t *sys,
     int      fd, rc, err;
     ssize_t  n;
 
-    fd = ngx_http_llm_capture_recover_open(sys, place, place->path);
-
-    if (fd == -1) {
-        fd = ngx_http_llm_capture_recover_search(sys, place);
-    }
+    fd = ngx_http_llm_capture_segment_find(sys, place->path, place->dev,
+                                           place->ino, NULL);
 
     if (fd < 0) {
         return fd;

@@ -53,6 +53,7 @@ const ngx_http_llm_capture_sys_t  ngx_http_llm_capture_sys = {
     .pread = pread,
     .writev = writev,
     .ftruncate = ftruncate,
+    .fsync = fsync,
     .rename = rename,
     .link = link,
     .unlink = unlink,

@@ -34,6 +34,7 @@ typedef struct {
                                 off_t offset);
     ssize_t                 (*writev)(int fd, const struct iovec *iov, int n);
     int                     (*ftruncate)(int fd, off_t length);
+    int                     (*fsync)(int fd);
     int                     (*rename)(const char *from, const char *to);
     int                     (*link)(const char *from, const char *to);
     int                     (*unlink)(const char *path);

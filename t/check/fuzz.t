@@ -50,7 +50,7 @@ TARGETS = {
 SANITIZE = 'address,undefined'
 FLAGS = ['-std=gnu11', '-O2', '-g', '-Wall', '-Wextra', '-Werror', '-Isrc',
          '-It/unit', '-fno-sanitize-recover=all']
-LIBS = ['-ljansson', '-lcmocka', '-lpthread']
+LIBS = ['-ljansson', '-lmd', '-lz', '-lzstd', '-lcmocka', '-lpthread']
 
 
 def run(*command, **env):

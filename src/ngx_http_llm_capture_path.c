@@ -135,6 +135,34 @@ ngx_http_llm_capture_path_ends(const uint8_t *v, size_t n, const char *end)
 
 
 int
+ngx_http_llm_capture_path_utc(const uint8_t *v)
+{
+    size_t  i;
+
+    static const char  form[] = "ddddddddTdddddd.dddZ";
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_PATH_UTC; i++) {
+        if (form[i] == 'd' ? v[i] < '0' || v[i] > '9' : v[i] != form[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* does it end with the time of a segment? */
+
+static int
+ngx_http_llm_capture_path_timed(const uint8_t *v, size_t n)
+{
+    return n >= NGX_HTTP_LLM_CAPTURE_PATH_UTC
+           && ngx_http_llm_capture_path_utc(v + n
+                                            - NGX_HTTP_LLM_CAPTURE_PATH_UTC);
+}
+
+
+int
 ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
 {
     unsigned  i;
@@ -144,7 +172,20 @@ ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
         NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
         NGX_HTTP_LLM_CAPTURE_PATH_KEY,
         NGX_HTTP_LLM_CAPTURE_PATH_KEY NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
-        NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES
+        NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES,
+        NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST,
+        NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST NGX_HTTP_LLM_CAPTURE_PATH_TEMP
+    };
+
+    /* of a segment, behind the time */
+
+    static const char *const  forms[] = {
+        NGX_HTTP_LLM_CAPTURE_PATH_JSONL,
+        NGX_HTTP_LLM_CAPTURE_PATH_PLAIN,
+        NGX_HTTP_LLM_CAPTURE_PATH_GZIP,
+        NGX_HTTP_LLM_CAPTURE_PATH_GZIP NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
+        NGX_HTTP_LLM_CAPTURE_PATH_ZSTD,
+        NGX_HTTP_LLM_CAPTURE_PATH_ZSTD NGX_HTTP_LLM_CAPTURE_PATH_TEMP
     };
 
     for (i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
@@ -153,7 +194,36 @@ ngx_http_llm_capture_path_taken(const uint8_t *v, size_t n)
         }
     }
 
+    for (i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (ngx_http_llm_capture_path_ends(v, n, forms[i])
+            && ngx_http_llm_capture_path_timed(v, n - strlen(forms[i])))
+        {
+            return 1;
+        }
+    }
+
     return 0;
+}
+
+
+/*
+ * A value that would go well alone: with what the path has around it, it would
+ * name a segment of another value, or share its manifest.
+ */
+
+static int
+ngx_http_llm_capture_path_shared(const uint8_t *v, size_t n)
+{
+    size_t  i;
+
+    for (i = NGX_HTTP_LLM_CAPTURE_PATH_UTC; i <= n; i++) {
+        if (ngx_http_llm_capture_path_timed(v, i)) {
+            return 1;
+        }
+    }
+
+    return ngx_http_llm_capture_path_ends(v, n,
+                                          NGX_HTTP_LLM_CAPTURE_PATH_JSONL);
 }
 
 
@@ -193,6 +263,7 @@ ngx_http_llm_capture_path_value(char *dst, const uint8_t *v, size_t n)
     changed = n > NGX_HTTP_LLM_CAPTURE_PATH_LONGEST
               || ngx_http_llm_capture_path_hashed(v, n)
               || ngx_http_llm_capture_path_taken(v, n)
+              || ngx_http_llm_capture_path_shared(v, n)
               || (n == 4 && memcmp(v, "none", 4) == 0);
 
     len = n < NGX_HTTP_LLM_CAPTURE_PATH_LONGEST
@@ -263,14 +334,12 @@ ngx_http_llm_capture_path_check(const char *path, size_t len, size_t names,
         return "not end with \"" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR "\", \""
                NGX_HTTP_LLM_CAPTURE_PATH_KEY "\", \""
                NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES "\", \""
-               NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR NGX_HTTP_LLM_CAPTURE_PATH_TEMP
-               "\" or \""
-               NGX_HTTP_LLM_CAPTURE_PATH_KEY NGX_HTTP_LLM_CAPTURE_PATH_TEMP
-               "\"";
+               NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST "\", these and \""
+               NGX_HTTP_LLM_CAPTURE_PATH_TEMP "\", or the time of a segment";
     }
 
     if (name - names + values > NGX_HTTP_LLM_CAPTURE_PATH_NAME) {
-        return "not have a file name that can exceed 223 bytes"
+        return "not have a file name that can exceed 216 bytes"
                " (64 for a variable)";
     }
 

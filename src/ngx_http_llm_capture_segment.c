@@ -21,15 +21,15 @@
 
 
 #define JSONL  NGX_HTTP_LLM_CAPTURE_PATH_JSONL
-#define UTC    NGX_HTTP_LLM_CAPTURE_SEGMENT_UTC
+#define UTC    NGX_HTTP_LLM_CAPTURE_PATH_UTC
 #define MOST   NGX_HTTP_LLM_CAPTURE_SEGMENTS
 
 
 static const char *const  ngx_http_llm_capture_segment_tails[] = {
     JSONL,
-    JSONL ".plain",
-    JSONL ".gz",
-    JSONL ".zst",
+    NGX_HTTP_LLM_CAPTURE_PATH_PLAIN,
+    NGX_HTTP_LLM_CAPTURE_PATH_GZIP,
+    NGX_HTTP_LLM_CAPTURE_PATH_ZSTD,
     NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES,
     NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST
 };
@@ -148,17 +148,12 @@ ngx_http_llm_capture_segment_utc(const char *text, uint64_t *utc)
     int        n[7];
     char       again[UTC + 1];
     time_t     s;
-    unsigned   i;
     struct tm  tm;
 
-    static const char  shape[] = "ddddddddTdddddd.dddZ";
-
-    for (i = 0; i < UTC; i++) {
-        if (shape[i] == 'd' ? text[i] < '0' || text[i] > '9'
-                            : text[i] != shape[i])
-        {
-            return 0;
-        }
+    if (strnlen(text, UTC) < UTC
+        || !ngx_http_llm_capture_path_utc((const uint8_t *) text))
+    {
+        return 0;
     }
 
     (void) sscanf(text, "%4d%2d%2dT%2d%2d%2d.%3d", &n[0], &n[1], &n[2], &n[3],
@@ -196,7 +191,6 @@ ngx_http_llm_capture_segment_parse(const char *name, const char *stem,
     unsigned  i;
 
     if (strncmp(name, stem, len) != 0 || name[len] != '.'
-        || strlen(name) < len + 1 + UTC
         || !ngx_http_llm_capture_segment_utc(name + len + 1, utc))
     {
         return 0;
@@ -399,11 +393,11 @@ ngx_http_llm_capture_segment_remove(const ngx_http_llm_capture_sys_t *sys,
 
     static const char *const  tails[] = {
         JSONL,
-        JSONL ".plain",
-        JSONL ".gz",
-        JSONL ".gz" NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
-        JSONL ".zst",
-        JSONL ".zst" NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
+        NGX_HTTP_LLM_CAPTURE_PATH_PLAIN,
+        NGX_HTTP_LLM_CAPTURE_PATH_GZIP,
+        NGX_HTTP_LLM_CAPTURE_PATH_GZIP NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
+        NGX_HTTP_LLM_CAPTURE_PATH_ZSTD,
+        NGX_HTTP_LLM_CAPTURE_PATH_ZSTD NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
         NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES,
         NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST NGX_HTTP_LLM_CAPTURE_PATH_TEMP,
         NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST

@@ -28,9 +28,6 @@
 #include "ngx_http_llm_capture_zone.h"
 
 
-/* bytes of "20261130T061500.123Z" */
-#define NGX_HTTP_LLM_CAPTURE_SEGMENT_UTC   20
-
 /* bytes of a buffer for any name here, and for one found in a directory */
 #define NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH  (NGX_HTTP_LLM_CAPTURE_PATH + 256)
 
@@ -91,7 +88,7 @@ int ngx_http_llm_capture_segment_name(const char *live, uint64_t utc,
 int ngx_http_llm_capture_segment_manifest(const char *live, char *out,
     size_t size);
 
-/* a time as in such a name, without NUL: 1, and utc is set; 0: none */
+/* text begins with a time: 1, and utc is set; 0: none, or no such day */
 
 int ngx_http_llm_capture_segment_utc(const char *text, uint64_t *utc);
 

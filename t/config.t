@@ -70,7 +70,10 @@ WRONG = [
     ('llm_capture_path', '$document_root/b', 'behind its last slash only'),
     ('llm_capture_path', '/a/b.epoch', r'it must not end with ".epoch"'),
     ('llm_capture_path', '"/a/b\\n"', 'control characters'),
-    ('llm_capture_path', '/a/' + 'n' * 224, 'can exceed 223 bytes'),
+    ('llm_capture_path', '/a/b.manifest.json', r'it must not end with'),
+    ('llm_capture_path', '/a/b.20261130T061500.123Z.jsonl',
+     'or the time of a segment'),
+    ('llm_capture_path', '/a/' + 'n' * 217, 'can exceed 216 bytes'),
     ('llm_capture_path', '/a/$host$host$host$host', '64 for a variable'),
     ('llm_capture_path', '/' + 'a/' * 2000 + 'n', 'exceed 4000 bytes'),
 
@@ -320,7 +323,7 @@ def test_taken(ng):
             'llm_capture on; llm_capture_path "/a/${host}_$arg_x.jsonl";',
             'llm_capture on; llm_capture_path /a/$host$arg_a'
             '${llm_capture_endpoint}$arg_b.jsonl;',
-            'llm_capture on; llm_capture_path /a/' + 'n' * 223 + ';',
+            'llm_capture on; llm_capture_path /a/' + 'n' * 216 + ';',
             'llm_capture_max_request_bytes 1;',
             'llm_capture_max_request_bytes 1024K;',
             'llm_capture_max_request_bytes 1M;',

@@ -24,6 +24,7 @@
 
 
 #define LONGEST  NGX_HTTP_LLM_CAPTURE_PATH_LONGEST
+#define UTC      "20261130T061500.123Z"
 
 static char  name[NGX_HTTP_LLM_CAPTURE_PATH_VALUE + 1];
 
@@ -147,6 +148,13 @@ test_long(void **unused)
 }
 
 
+static const char *
+check(const char *path)
+{
+    return ngx_http_llm_capture_path_check(path, strlen(path), 0, 0);
+}
+
+
 /* no value has the name of another one: not even one made to have it */
 
 static void
@@ -193,6 +201,55 @@ test_apart(void **unused)
     assert_string_equal(value("a.key.x"), "a.key.x");
     assert_string_equal(value("a.epochs"), "a.epochs");
     assert_string_equal(value("a.epoch.tmp.x"), "a.epoch.tmp.x");
+    assert_int_equal(strncmp(value("a.manifest.json"), "a.manifest.json-", 16),
+                     0);
+}
+
+
+/* nor a segment of another one's, nor the owner of the same manifest */
+
+static void
+test_segments(void **unused)
+{
+    unsigned  i;
+
+    static const char *const  changed[] = {
+        UTC, "a." UTC, "a." UTC ".jsonl", "a." UTC ".jsonl.gz", UTC ".b",
+        "a" UTC "b", "a.jsonl", "jsonl.jsonl"
+    };
+
+    static const char *const  kept[] = {
+        "20261130T061500.123", "20261130T061500123Z", "20261130t061500.123Z",
+        "2026113OT061500.123Z", "jsonl", "a.jsonl.b", "ajsonl", "a.jsonl.gz"
+    };
+
+    static const char *const  taken[] = {
+        "/d/a." UTC ".jsonl", "/d/a." UTC ".jsonl.plain",
+        "/d/a." UTC ".jsonl.gz", "/d/a." UTC ".jsonl.gz.tmp",
+        "/d/a." UTC ".jsonl.zst", "/d/a." UTC ".jsonl.zst.tmp",
+        "/d/a." UTC ".outcomes", "/d/a.manifest.json",
+        "/d/a.manifest.json.tmp"
+    };
+
+    (void) unused;
+
+    for (i = 0; i < sizeof(changed) / sizeof(changed[0]); i++) {
+        assert_string_not_equal(value(changed[i]), changed[i]);
+        assert_false(ngx_http_llm_capture_path_taken((uint8_t *) name,
+                                                     strlen(name)));
+    }
+
+    for (i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+        assert_string_equal(value(kept[i]), kept[i]);
+    }
+
+    for (i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+        assert_non_null(check(taken[i]));
+    }
+
+    assert_null(check("/d/a." UTC));
+    assert_null(check("/d/a." UTC "-1.jsonl"));
+    assert_null(check("/d/a.jsonl.gz"));
 }
 
 
@@ -226,13 +283,6 @@ test_end(void **unused)
     }
 
     assert_int_equal(munmap(p, 2 * page), 0);
-}
-
-
-static const char *
-check(const char *path)
-{
-    return ngx_http_llm_capture_path_check(path, strlen(path), 0, 0);
 }
 
 
@@ -270,17 +320,17 @@ test_check_lengths(void **unused)
 
     (void) unused;
 
-    /* a name of 223 bytes */
+    /* a name of 216 bytes */
 
     memset(path, 'n', sizeof(path));
     path[0] = '/';
-    assert_null(ngx_http_llm_capture_path_check(path, 224, 0, 0));
-    assert_non_null(ngx_http_llm_capture_path_check(path, 225, 0, 0));
+    assert_null(ngx_http_llm_capture_path_check(path, 217, 0, 0));
+    assert_non_null(ngx_http_llm_capture_path_check(path, 218, 0, 0));
 
     /* 20 bytes of names, 64 of values */
 
-    assert_null(ngx_http_llm_capture_path_check(path, 180, 20, 64));
-    assert_non_null(ngx_http_llm_capture_path_check(path, 181, 20, 64));
+    assert_null(ngx_http_llm_capture_path_check(path, 173, 20, 64));
+    assert_non_null(ngx_http_llm_capture_path_check(path, 174, 20, 64));
 
     /* 4000 bytes in all */
 
@@ -304,6 +354,7 @@ main(void)
         cmocka_unit_test(test_reduced),
         cmocka_unit_test(test_long),
         cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_segments),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_check_lengths),

@@ -1,9 +1,9 @@
-# the command llm-capture: the module's pure code, jansson and zlib
+# the command llm-capture: the module's pure code, jansson, libmd, zlib, zstd
 
 CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -Illm-capture \
              -Ibuild/cli -MMD -MP
 CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
-             number siphash blocks conversation epoch path row
+             number siphash blocks conversation epoch path row sys digest
 CLI_SRCS  := $(wildcard llm-capture/*.c) \
              $(CLI_PURE:%=src/ngx_http_llm_capture_%.c)
 CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
@@ -31,7 +31,7 @@ build/cli/%.o: %.c
 
 build/llm-capture: $(CLI_OBJS)
 	@echo "  cc $@"
-	@$(CC) $(CC_OPT) $(LD_OPT) -o $@ $^ -ljansson -lz -lm
+	@$(CC) $(CC_OPT) $(LD_OPT) -o $@ $^ -ljansson -lmd -lz -lzstd -lm
 
 -include $(CLI_OBJS:.o=.d)
 

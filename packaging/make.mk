@@ -9,8 +9,8 @@ VERSION := $(shell sed -n '1s/.* //p' CHANGES)
 DIST    := build/dist/llm-capture-$(VERSION).tar.gz
 DEB     := libnginx-mod-http-llm-capture
 
-DEB_PACKAGES  := build-essential debhelper libjansson-dev libpcre2-dev \
-                 nginx-dev zlib1g-dev
+DEB_PACKAGES  := build-essential debhelper libjansson-dev libmd-dev \
+                 libpcre2-dev libzstd-dev nginx-dev zlib1g-dev
 
 SHIP_PACKAGES := lintian debootstrap podman buildah runc chromium prometheus
 

@@ -79,14 +79,18 @@ with tempfile.TemporaryDirectory() as tmp:
             ok(code != 0 and 'no nginx source tree' in text, 'is told', text)
 
         with case('a library is missing'):
-            # an empty header in front of jansson's
-            os.makedirs(tmp + '/inc')
-            with open(tmp + '/inc/jansson.h', 'w') as f:
-                f.write('#error not here\n')
-            code, text = run('make', f'NGINX_SRC={SRC}', cwd=tmp + '/a',
-                             env={'CC_OPT': f'-I{tmp}/inc'})
-            ok(code != 0 and 'libjansson-dev' in text,
-               'is told, with the name of the package', text)
+            # a header without anything in front of its own
+            for name, header in (('jansson', 'jansson.h'),
+                                 ('zstd', 'zstd.h')):
+                inc = f'{tmp}/{name}'
+                os.makedirs(inc)
+                with open(f'{inc}/{header}', 'w') as f:
+                    f.write('#error not here\n')
+                code, text = run('make', f'NGINX_SRC={SRC}', cwd=tmp + '/a',
+                                 env={'CC_OPT': f'-I{inc}'})
+                ok(code != 0 and f'cannot be linked with\nlib{name}.' in text
+                   and 'libmd-dev' in text,
+                   f'lib{name} is named, and the packages', text)
 
         with case('static'):
             if not glob.glob(SRC + '/src/core/nginx.c'):

@@ -31,16 +31,19 @@ fi
 if command -v apk > /dev/null; then
     [ "$version" ] || fail 'Alpine: use an image with nginx, or say a version'
     apk add --no-cache gcc make musl-dev linux-headers wget \
-        pcre2-dev pcre2-static jansson-dev jansson-static zlib-dev
+        pcre2-dev pcre2-static jansson-dev jansson-static libmd-dev \
+        zlib-dev zlib-static zstd-dev zstd-static
 elif [ "$version" ]; then
     apt-get -q update
     DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends \
-        gcc libc6-dev make libpcre2-dev libjansson-dev zlib1g-dev \
+        gcc libc6-dev make libpcre2-dev libjansson-dev libmd-dev \
+        zlib1g-dev libzstd-dev \
         ca-certificates wget
 else
     apt-get -q update
     DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends \
-        gcc libc6-dev make libpcre2-dev libjansson-dev zlib1g-dev \
+        gcc libc6-dev make libpcre2-dev libjansson-dev libmd-dev \
+        zlib1g-dev libzstd-dev \
         nginx nginx-dev
     make
     exit

@@ -4,8 +4,9 @@
 #
 #     t/check/musl-libs.sh SOURCES PREFIX
 #
-# SOURCES holds the unpacked source packages of pcre2, jansson and cmocka;
-# PREFIX gets include/ and lib/ with static libraries, position independent.
+# SOURCES holds the unpacked source packages of pcre2, jansson, libmd, zlib,
+# libzstd and cmocka; PREFIX gets include/ and lib/ with static libraries,
+# position independent.
 # As these packages tell users without autotools and cmake: files and -D's.
 
 set -eu
@@ -51,6 +52,20 @@ cp jansson.h ../android/jansson_config.h "$prefix/include/"
 : > "$prefix/include/jansson_private_config.h"
 ls "$PWD"/*.c | archive jansson -DHAVE_STDINT_H -DHAVE_UNISTD_H \
                                 -DHAVE_STRTOLL -DINITIAL_HASHTABLE_ORDER=3
+
+cd "$sources"/libmd-*/src
+cp ../include/sha2*.h "$prefix/include/"
+: > "$prefix/include/config.h"
+echo "$PWD/sha2.c" | archive md -I"$PWD"
+
+cd "$sources"/zlib-*
+cp zlib.h zconf.h "$prefix/include/"
+ls "$PWD"/[a-fh-z]*.c | archive z -DHAVE_UNISTD_H -D_LARGEFILE64_SOURCE=1
+
+cd "$sources"/libzstd-*/lib
+cp zstd.h "$prefix/include/"
+ls "$PWD"/common/*.c "$PWD"/compress/*.c "$PWD"/decompress/*.c \
+    | archive zstd -DXXH_NAMESPACE=ZSTD_ -DZSTD_DISABLE_ASM
 
 cd "$sources"/cmocka-*/src
 cp ../include/cmocka.h "$prefix/include/"

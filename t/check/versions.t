@@ -93,12 +93,13 @@ def sanitized(src, tests):
 
 
 def musl(src):
-    """nginx, the module and what is in it; zlib and OpenSSL stay away."""
+    """nginx, the module and what is in it; OpenSSL stays away."""
     libs = DIR + '/musl'
     if not os.path.exists(libs + '/done'):
         trees = DIR + '/musl-src'
         os.makedirs(trees, exist_ok=True)
-        for name in ('pcre2', 'jansson', 'cmocka'):
+        for name in ('pcre2', 'jansson', 'libmd', 'zlib', 'libzstd',
+                     'cmocka'):
             shutil.copytree(debian(name, 'bookworm'), f'{trees}/{name}-',
                             dirs_exist_ok=True)
         code, text = run(TOP + '/t/check/musl-libs.sh', trees, libs)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include <sha256.h>
+
 #include "ngx_http_llm_capture_path.h"
 
 
@@ -15,103 +17,29 @@
 #define DIGITS  16
 #define KEPT    (NGX_HTTP_LLM_CAPTURE_PATH_LONGEST - DIGITS - 1)
 
-#define rotr(x, k)  (((x) >> (k)) | ((x) << (32 - (k))))
-
 
 /*
- * SHA-256 (FIPS 180-4), its first 64 bits.  A weaker hash would let a client
- * choose a value whose name is that of another one's file.
+ * The first 64 bits of SHA-256.  A weaker hash would let a client choose a
+ * value whose name is that of another one's file.
  */
-
-static const uint32_t  ngx_http_llm_capture_path_k[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5,
-    0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
-    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
-    0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-    0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
-    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
-    0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5,
-    0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
-    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2
-};
-
-
-static void
-ngx_http_llm_capture_path_block(uint32_t h[8], const uint8_t *p)
-{
-    uint32_t  w[64], s[8], t1, t2;
-    unsigned  i;
-
-    for (i = 0; i < 16; i++) {
-        w[i] = (uint32_t) p[4 * i] << 24 | (uint32_t) p[4 * i + 1] << 16
-               | (uint32_t) p[4 * i + 2] << 8 | p[4 * i + 3];
-    }
-
-    for (i = 16; i < 64; i++) {
-        t1 = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
-        t2 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
-        w[i] = w[i - 16] + t1 + w[i - 7] + t2;
-    }
-
-    memcpy(s, h, sizeof(s));
-
-    for (i = 0; i < 64; i++) {
-        t1 = s[7] + (rotr(s[4], 6) ^ rotr(s[4], 11) ^ rotr(s[4], 25))
-             + ((s[4] & s[5]) ^ (~s[4] & s[6]))
-             + ngx_http_llm_capture_path_k[i] + w[i];
-        t2 = (rotr(s[0], 2) ^ rotr(s[0], 13) ^ rotr(s[0], 22))
-             + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-
-        memmove(s + 1, s, 7 * sizeof(uint32_t));
-        s[4] += t1;
-        s[0] = t1 + t2;
-    }
-
-    for (i = 0; i < 8; i++) {
-        h[i] += s[i];
-    }
-}
-
 
 static uint64_t
 ngx_http_llm_capture_path_hash(const uint8_t *v, size_t n)
 {
-    size_t    left;
-    uint8_t   tail[128];
-    unsigned  i, size;
-    uint32_t  h[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+    uint8_t     sum[SHA256_DIGEST_LENGTH];
+    unsigned    i;
+    uint64_t    hash;
+    SHA256_CTX  ctx;
 
-    for (left = n; left >= 64; left -= 64, v += 64) {
-        ngx_http_llm_capture_path_block(h, v);
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, v, n);
+    SHA256_Final(sum, &ctx);
+
+    for (i = 0, hash = 0; i < sizeof(hash); i++) {
+        hash = hash << 8 | sum[i];
     }
 
-    /* the rest, a one bit, zeroes, and the length in bits */
-
-    memset(tail, 0, sizeof(tail));
-    memcpy(tail, v, left);
-    tail[left] = 0x80;
-
-    size = left < 56 ? 64 : 128;
-
-    for (i = 0; i < 8; i++) {
-        tail[size - 1 - i] = (uint8_t) ((uint64_t) n * 8 >> (8 * i));
-    }
-
-    ngx_http_llm_capture_path_block(h, tail);
-
-    if (size == 128) {
-        ngx_http_llm_capture_path_block(h, tail + 64);
-    }
-
-    return (uint64_t) h[0] << 32 | h[1];
+    return hash;
 }
 
 

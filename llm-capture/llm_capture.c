@@ -229,11 +229,18 @@ llm_capture_usage(FILE *to)
 static void
 llm_capture_set(const llm_capture_option_t *o, const char *value)
 {
-    char  *end;
+    char                *end;
+    llm_capture_list_t  *list;
 
     errno = 0;
 
     switch (o->kind) {
+
+    case 'l':
+        list = o->to;
+        list->p = llm_capture_grow(list->p, (list->n + 1) * sizeof(char *));
+        list->p[list->n++] = value;
+        return;
 
     case 's':
         *(const char **) o->to = value;

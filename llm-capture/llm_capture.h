@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include <openssl/types.h>
 
 
 #define LLM_CAPTURE_VERSION  "1.0"
@@ -42,8 +43,14 @@ typedef struct {
 /* llm_capture.c: options and messages */
 
 typedef struct {
+    const char        **p;
+    unsigned            n;
+} llm_capture_list_t;
+
+typedef struct {
     const char         *name;       /* without dashes; NULL ends the table */
     char                kind;       /* b: unsigned flag, s: const char *,
+                                       l: llm_capture_list_t, for each time,
                                        n: uint64_t, f: double, t: ms, double */
     void               *to;
     const char         *value;      /* how help calls it; NULL of a flag */
@@ -53,8 +60,12 @@ typedef struct {
 /* those of many commands, into members of their llm_capture_asked */
 
 #define LLM_CAPTURE_OUTCOMES_OPTION                                           \
-    { "outcomes", 's', &llm_capture_asked.outcomes, "FILE",                   \
-      "instead of X.outcomes beside X.jsonl" }
+    { "outcomes", 'l', &llm_capture_asked.outcomes, "FILE",                   \
+      "instead of X.outcomes beside X.jsonl; may come again" }
+
+#define LLM_CAPTURE_MANIFEST_OPTION                                           \
+    { "manifest", 's', &llm_capture_asked.manifest, "FILE",                   \
+      "instead of X.manifest.json beside X.jsonl" }
 
 #define LLM_CAPTURE_FORMAT_OPTION                                             \
     { "format", 's', &llm_capture_asked.format, "NAME",                       \
@@ -106,7 +117,41 @@ void llm_capture_key(const char *file, uint8_t key[16]);
 unsigned llm_capture_for_program(unsigned json, unsigned text);
 
 
+/* llm_capture_segment.c: names of what belongs to a file */
+
+typedef struct {
+    const char         *path;
+    size_t              stem;       /* bytes without .jsonl and .gz */
+    size_t              name;       /* and without the time of a rotation */
+    const char         *utc;        /* that time; NULL: the live file */
+} llm_capture_segment_t;
+
+void llm_capture_segment(llm_capture_segment_t *s, const char *path);
+
+/* of one file?  and < 0, 0, > 0 as one was before the other */
+unsigned llm_capture_segment_same(const llm_capture_segment_t *a,
+    const llm_capture_segment_t *b);
+int llm_capture_segment_cmp(const llm_capture_segment_t *a,
+    const llm_capture_segment_t *b);
+
+/* X.jsonl -> X.suffix; to be freed */
+char *llm_capture_beside(const char *path, const char *suffix);
+
+/*
+ * The one with that suffix of the segment that came next, or of the live file;
+ * NULL: there is none.  *segments: the file was rotated, or is a segment.
+ */
+char *llm_capture_beside_next(const char *path, const char *suffix,
+    unsigned *segments);
+
+
 /* llm_capture_read.c: lines of a file, in memory that does not grow with it */
+
+typedef enum {
+    LLM_CAPTURE_PLAIN = 0,
+    LLM_CAPTURE_GZIP,
+    LLM_CAPTURE_ZSTD,
+} llm_capture_packed_e;
 
 typedef struct llm_capture_file_s  llm_capture_file_t;
 
@@ -115,7 +160,8 @@ struct llm_capture_file_s {
     uint64_t            line;       /* number of the last one */
     uint64_t            offset;     /* of that line, in the unpacked text */
     uint64_t            size;       /* bytes on disk, 0: not known */
-    unsigned            gzip:1;
+    uint64_t            taken;      /* of them read */
+    llm_capture_packed_e  packed;
     unsigned            cut:1;      /* the last line has no line end */
     unsigned            lfs:1;      /* a Git-LFS pointer, not the file */
 
@@ -129,25 +175,34 @@ struct llm_capture_file_s {
     size_t              end;
     size_t              cr;         /* the next CR from pos on, or end */
     uint64_t            base;       /* of buf in the text */
-    uint64_t            taken;      /* bytes from disk */
     const char         *error;
     void               *z;
+    EVP_MD_CTX         *digest;
 };
 
 /*
  * Opens a file or "-"; dies if it cannot.  universal: CR ends a line as well,
- * as in Python's text files.  A gzip is unpacked if `gzip` is set.
+ * as in Python's text files.  What is packed is unpacked.
  */
-llm_capture_file_t *llm_capture_open(const char *path, unsigned universal,
-    unsigned gzip);
+llm_capture_file_t *llm_capture_open(const char *path, unsigned universal);
 
 /*
  * The next line without its end, which is at text.p[text.n ..] up to `whole`
- * bytes.  1; 0 at the end; -1: the gzip is broken, f->error says how.
+ * bytes.  1; 0 at the end; -1: it cannot be unpacked, f->error says why.
  * The bytes last until the next call.
  */
 int llm_capture_line(llm_capture_file_t *f, llm_capture_str_t *text,
     size_t *whole);
+
+/*
+ * The sha256 of the file as it is on disk: to be asked for before the first
+ * line; what was not read by the end is read then.
+ */
+#define LLM_CAPTURE_SHA256  65      /* bytes as hexadecimal digits, with NUL */
+
+void llm_capture_digest(llm_capture_file_t *f);
+void llm_capture_digest_end(llm_capture_file_t *f,
+    char hex[LLM_CAPTURE_SHA256]);
 
 /* back to the beginning; dies of a pipe */
 void llm_capture_rewind(llm_capture_file_t *f);
@@ -262,6 +317,13 @@ typedef struct {
  */
 unsigned llm_capture_row(llm_capture_row_t *row, llm_capture_format_e format,
     llm_capture_str_t text);
+
+/* NULL: it is not packed */
+const char *llm_capture_packed_name(llm_capture_packed_e packed);
+
+/* why AIPerf does not read a file that is packed so; NULL: it does */
+const char *llm_capture_packed_why(llm_capture_packed_e packed,
+    llm_capture_format_e format);
 
 /* the format that the first row of a file is in */
 llm_capture_format_e llm_capture_detect(const char *path);
@@ -388,18 +450,29 @@ typedef struct {
 } llm_capture_outcome_t;
 
 typedef struct {
-    llm_capture_file_t *f;              /* of the walk through all */
+    llm_capture_file_t *f;
     int                 fd;
-    llm_capture_table_t at;             /* id -> offset + 1 */
+} llm_capture_outcomes_file_t;
+
+typedef struct {
+    llm_capture_outcomes_file_t *file;
+    unsigned            n;
+    unsigned            walked;         /* the one of llm_capture_..._next() */
+    unsigned            others:1;       /* some are of rows of other files */
+    unsigned            all:1;          /* at is filled */
+    llm_capture_table_t at;             /* id -> file and offset + 1 */
     uint8_t            *buf;
     size_t              size;
     uint64_t            rows;
     uint64_t            bad;
 } llm_capture_outcomes_t;
 
-/* of what stands beside the file, or is named; NULL: it is not there */
+/*
+ * Of what stands beside the file, or is named; NULL: it is not there.  After a
+ * rotation an outcome may stand in the next file.
+ */
 llm_capture_outcomes_t *llm_capture_outcomes(const char *path,
-    const char *named);
+    const llm_capture_list_t *named);
 void llm_capture_outcomes_free(llm_capture_outcomes_t *o);
 
 /*
@@ -413,6 +486,9 @@ void llm_capture_lengths(const llm_capture_row_t *row,
 /* one after another: 1; 0 at the end */
 unsigned llm_capture_outcomes_next(llm_capture_outcomes_t *o,
     llm_capture_outcome_t *outcome);
+
+/* hash of the id of a request; 0: it has none */
+uint64_t llm_capture_row_id(const llm_capture_row_t *row);
 
 /* the one of that request: 1, or 0: there is none.  The first call reads all */
 unsigned llm_capture_outcomes_find(llm_capture_outcomes_t *o,

@@ -22,6 +22,7 @@
 
 #define LLM_CAPTURE_NEAR  0.1       /* of lengths */
 #define LLM_CAPTURE_LAG   500       /* ms, as AIPerf's own warning */
+#define LLM_CAPTURE_HOLES 0.01      /* of the requests are not in the file */
 
 
 typedef enum {
@@ -44,7 +45,8 @@ typedef struct {
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
+    const char            *manifest;
     const char            *goodput;
     unsigned               concurrency;
     unsigned               json;
@@ -55,6 +57,7 @@ static struct {
 static const llm_capture_option_t  llm_capture_check_options[] = {
     LLM_CAPTURE_FORMAT_OPTION,
     LLM_CAPTURE_OUTCOMES_OPTION,
+    LLM_CAPTURE_MANIFEST_OPTION,
     { "goodput", 's', &llm_capture_asked.goodput, "GOALS",
       "\"METRIC:MS ...\", such as time_to_first_token:250" },
     { "concurrency", 'b', &llm_capture_asked.concurrency, NULL,
@@ -174,6 +177,35 @@ llm_capture_check_counts(llm_capture_check_t *c)
                      ? LLM_CAPTURE_NO : LLM_CAPTURE_YES, "the run %s",
                      json_is_true(json_object_get(c->run, "was_cancelled"))
                      ? "was cancelled" : "came to its end");
+}
+
+
+/* a file with holes is another workload, however well it is replayed */
+
+static void
+llm_capture_check_holes(llm_capture_check_t *c)
+{
+    double                         missing;
+    const llm_capture_manifest_t  *m;
+
+    m = c->shape->manifest;
+
+    if (m == NULL) {
+        return;
+    }
+
+    if (m->json == NULL) {
+        llm_capture_tell(c, "capture", LLM_CAPTURE_UNKNOWN, "%s", m->why);
+        return;
+    }
+
+    missing = llm_capture_missing(m);
+
+    llm_capture_tell(c, "capture", missing > LLM_CAPTURE_HOLES
+                     ? LLM_CAPTURE_UNKNOWN : LLM_CAPTURE_YES,
+                     "%" PRIu64 " of %" PRIu64 " requests (%.3g %%) were"
+                     " dropped when the file was recorded", m->dropped,
+                     m->dropped + m->kept, 100 * missing);
 }
 
 
@@ -421,7 +453,8 @@ llm_capture_check_run(int argc, char **argv)
     }
 
     c.shape = llm_capture_shape(argv[1], llm_capture_asked.format,
-                                llm_capture_asked.outcomes);
+                                &llm_capture_asked.outcomes,
+                                llm_capture_asked.manifest);
     llm_capture_progress_end();
 
     c.out = llm_capture_create("-", 0);
@@ -431,6 +464,7 @@ llm_capture_check_run(int argc, char **argv)
     }
 
     llm_capture_check_counts(&c);
+    llm_capture_check_holes(&c);
     llm_capture_check_kind(&c);
     llm_capture_check_model(&c);
     llm_capture_check_stream(&c);

@@ -16,7 +16,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *to;
     const char            *key_file;
     const char            *out;
@@ -240,7 +240,7 @@ llm_capture_convert_run(int argc, char **argv)
     }
 
     c.f = llm_capture_rows(argv[0], &c.row, llm_capture_asked.format);
-    c.o = llm_capture_outcomes(argv[0], llm_capture_asked.outcomes);
+    c.o = llm_capture_outcomes(argv[0], &llm_capture_asked.outcomes);
 
     /* baseten_trace may have another one in between */
 

@@ -17,7 +17,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *out;
     double                 from;
     double                 to;
@@ -83,7 +83,7 @@ llm_capture_cut_begin(llm_capture_cut_t *c, const char *path)
     memset(c, 0, sizeof(llm_capture_cut_t));
     c->path = path;
     c->f = llm_capture_rows(path, &c->row, llm_capture_asked.format);
-    c->o = llm_capture_outcomes(path, llm_capture_asked.outcomes);
+    c->o = llm_capture_outcomes(path, &llm_capture_asked.outcomes);
 }
 
 

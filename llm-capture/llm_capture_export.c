@@ -86,7 +86,7 @@ llm_capture_goodput(const char *dir, const char *goals, uint64_t *good,
     n = llm_capture_goals(text, goal);
 
     name = llm_capture_format("%s/profile_export.jsonl", dir);
-    f = llm_capture_open(name, 0, 0);
+    f = llm_capture_open(name, 0);
 
     for (*good = *rows = 0; llm_capture_line(f, &line, &whole) == 1;
          ++*rows)

@@ -22,7 +22,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *out;
     const char            *key_file;
     unsigned               prefix;
@@ -183,7 +183,7 @@ llm_capture_hash_run(int argc, char **argv)
 
     llm_capture_hash_key(argv[0], key);
     f = llm_capture_rows(argv[0], &row, llm_capture_asked.format);
-    o = llm_capture_outcomes(argv[0], llm_capture_asked.outcomes);
+    o = llm_capture_outcomes(argv[0], &llm_capture_asked.outcomes);
     out = llm_capture_create(llm_capture_asked.out, llm_capture_asked.force);
 
     rows = bad = none = 0;

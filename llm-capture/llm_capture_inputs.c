@@ -138,7 +138,7 @@ llm_capture_inputs_json(llm_capture_convert_t *c)
     uint64_t              k;
     llm_capture_groups_t  g;
 
-    if (c->f->gzip || strcmp(c->path, "-") == 0) {
+    if (c->f->packed || strcmp(c->path, "-") == 0) {
         llm_capture_die("%s: inputs_json is by session: give a file that is"
                         " not packed", c->path);
     }

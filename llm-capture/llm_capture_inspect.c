@@ -14,7 +14,8 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
+    const char            *manifest;
     const char            *plot;
     unsigned               force;
     unsigned               json;
@@ -25,6 +26,7 @@ static struct {
 static const llm_capture_option_t  llm_capture_inspect_options[] = {
     LLM_CAPTURE_FORMAT_OPTION,
     LLM_CAPTURE_OUTCOMES_OPTION,
+    LLM_CAPTURE_MANIFEST_OPTION,
     { "plot", 's', &llm_capture_asked.plot, "OUT",
       "a picture, .svg or .png, by matplotlib" },
     { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
@@ -32,6 +34,10 @@ static const llm_capture_option_t  llm_capture_inspect_options[] = {
     { "text", 'b', &llm_capture_asked.text, NULL, "the result as text" },
     { NULL, 0, NULL, NULL, NULL }
 };
+
+
+/* gaps to tell one by one */
+#define LLM_CAPTURE_GAPS  8
 
 
 static const double  llm_capture_q[] = { .5, .9, .99 };
@@ -180,6 +186,64 @@ llm_capture_text_list(const llm_capture_shape_t *s)
 }
 
 
+/* what the manifest says is not in the file */
+
+static void
+llm_capture_text_manifest(const llm_capture_shape_t *s)
+{
+    double                         from, to, t0;
+    json_t                        *v, *gaps;
+    size_t                         i;
+    const char                    *name;
+    const llm_capture_manifest_t  *m;
+
+    m = s->manifest;
+
+    if (m == NULL) {
+        return;
+    }
+
+    if (m->json == NULL) {
+        printf("missing         not known: %s\n", m->why);
+        return;
+    }
+
+    printf("missing         %.3g %%: %s of %s requests were dropped",
+           100 * llm_capture_missing(m),
+           llm_capture_thousands((double) m->dropped),
+           llm_capture_thousands((double) (m->dropped + m->kept)));
+
+    printf("\nleft out        %s pending",
+           llm_capture_thousands((double) m->pending));
+
+    json_object_foreach(json_object_get(m->dropper, "reasons"), name, v) {
+        printf(", %s %s", llm_capture_thousands(json_number_value(v)), name);
+    }
+
+    gaps = json_object_get(m->json, "gaps");
+    t0 = json_number_value(json_object_get(m->json, "t0"));
+
+    json_array_foreach(gaps, i, v) {
+        from = (double) llm_capture_manifest_int(v, "from") - t0;
+        to = (double) llm_capture_manifest_int(v, "to") - t0;
+
+        if (i == LLM_CAPTURE_GAPS) {
+            printf("\n                and %zu more",
+                   json_array_size(gaps) - i);
+            break;
+        }
+
+        printf("\n%-16s%s requests, %s s - %s s", i ? "" : "gaps",
+               llm_capture_thousands((double)
+                                  llm_capture_manifest_int(v, "requests")),
+               llm_capture_thousands((from - s->times.first) / 1000),
+               llm_capture_thousands((to - s->times.first) / 1000));
+    }
+
+    puts("");
+}
+
+
 static void
 llm_capture_text_report(const llm_capture_shape_t *s)
 {
@@ -193,6 +257,7 @@ llm_capture_text_report(const llm_capture_shape_t *s)
     printf(s->bad ? ", and %s bad lines\n" : "\n",
            llm_capture_thousands((double) s->bad));
 
+    llm_capture_text_manifest(s);
     llm_capture_text_times(s);
     llm_capture_text_list(s);
 
@@ -321,6 +386,35 @@ llm_capture_json_times(llm_capture_out_t *out, const llm_capture_shape_t *s)
 
 
 static void
+llm_capture_json_manifest(llm_capture_out_t *out, const llm_capture_shape_t *s)
+{
+    char                          *reasons, *gaps;
+    const llm_capture_manifest_t  *m;
+
+    m = s->manifest;
+
+    llm_capture_puts(out, ",\"manifest\":");
+
+    if (m == NULL || m->json == NULL) {
+        llm_capture_puts(out, "null");
+        return;
+    }
+
+    reasons = json_dumps(json_object_get(m->dropper, "reasons"), JSON_COMPACT);
+    gaps = json_dumps(json_object_get(m->json, "gaps"), JSON_COMPACT);
+
+    llm_capture_printf(out, "{\"seen\":%" PRIu64 ",\"recorded\":%" PRIu64
+                       ",\"pending\":%" PRIu64 ",\"dropped\":%" PRIu64
+                       ",\"missing\":%.6g,\"reasons\":%s,\"gaps\":%s}",
+                       m->seen, m->recorded, m->pending, m->dropped,
+                       llm_capture_missing(m), reasons ? reasons : "{}",
+                       gaps ? gaps : "[]");
+    free(reasons);
+    free(gaps);
+}
+
+
+static void
 llm_capture_json_report(llm_capture_out_t *out, const llm_capture_shape_t *s)
 {
     double              keys, times;
@@ -334,6 +428,7 @@ llm_capture_json_report(llm_capture_out_t *out, const llm_capture_shape_t *s)
                        llm_capture_format_name(s->format), s->bytes, s->rows,
                        s->bad);
 
+    llm_capture_json_manifest(out, s);
     llm_capture_json_times(out, s);
     llm_capture_json_lists(out, s);
 
@@ -377,8 +472,10 @@ llm_capture_inspect_run(int argc, char **argv)
     llm_capture_out_t    *out;
     llm_capture_shape_t  *s;
 
-    if (argc > 1 && (llm_capture_asked.plot || llm_capture_asked.outcomes)) {
-        llm_capture_die("--plot and --outcomes are for one file");
+    if (argc > 1 && (llm_capture_asked.plot || llm_capture_asked.outcomes.n
+                     || llm_capture_asked.manifest))
+    {
+        llm_capture_die("--plot, --outcomes and --manifest are for one file");
     }
 
     json = llm_capture_for_program(llm_capture_asked.json,
@@ -386,7 +483,8 @@ llm_capture_inspect_run(int argc, char **argv)
 
     for (i = 0; i < argc; i++) {
         s = llm_capture_shape(argv[i], llm_capture_asked.format,
-                              llm_capture_asked.outcomes);
+                              &llm_capture_asked.outcomes,
+                              llm_capture_asked.manifest);
         llm_capture_progress_end();
 
         if (json) {

@@ -13,7 +13,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *out;
     unsigned               both;
     unsigned               output_length;
@@ -50,7 +50,7 @@ llm_capture_join_run(int argc, char **argv)
 
     memset(&e, 0, sizeof(e));
     f = llm_capture_rows(argv[0], &row, llm_capture_asked.format);
-    o = llm_capture_outcomes(argv[0], llm_capture_asked.outcomes);
+    o = llm_capture_outcomes(argv[0], &llm_capture_asked.outcomes);
 
     if (o == NULL) {
         llm_capture_die("%s: there are no outcomes beside it", argv[0]);
@@ -92,8 +92,8 @@ llm_capture_join_run(int argc, char **argv)
 
     llm_capture_commit(out);
     llm_capture_say("%s: %" PRIu64 " rows, %" PRIu64 " with an outcome, %"
-                    PRIu64 " outcomes without a row", argv[0], rows, joined,
-                    o->rows - joined);
+                    PRIu64 " outcomes without a row%s", argv[0], rows, joined,
+                    o->rows - joined, o->others ? ", some of other files" : "");
     llm_capture_outcomes_free(o);
     llm_capture_close(f);
 

@@ -19,61 +19,98 @@
 /* bytes of text that an estimate takes for a token */
 #define LLM_CAPTURE_TOKEN  4
 
+/* bits of a place in a file; above them the number of the file */
+#define LLM_CAPTURE_OFFSET  48
 
-/* X.jsonl -> X.outcomes, as the module names it */
 
-static char *
-llm_capture_outcomes_path(const char *path)
+static void
+llm_capture_outcomes_add(llm_capture_outcomes_t *o, const char *path)
 {
-    size_t  n;
+    llm_capture_outcomes_file_t  *file;
 
-    n = strlen(path);
+    o->file = llm_capture_grow(o->file, (o->n + 1)
+                                  * sizeof(llm_capture_outcomes_file_t));
+    file = &o->file[o->n++];
+    file->f = llm_capture_open(path, 0);
+    file->fd = open(path, O_RDONLY|O_CLOEXEC);
 
-    if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0) {
-        n -= 6;
+    if (file->fd == -1) {
+        llm_capture_die("%s: %s", path, strerror(errno));
+    }
+}
+
+
+static void
+llm_capture_outcomes_beside(llm_capture_outcomes_t *o, const char *path)
+{
+    char      *own, *next;
+    unsigned   segments;
+
+    own = llm_capture_beside(path, ".outcomes");
+    next = llm_capture_beside_next(path, ".outcomes", &segments);
+
+    o->others = segments ? 1 : 0;
+
+    if (access(own, F_OK) == 0) {
+        llm_capture_outcomes_add(o, own);
+
+    } else {
+        free(own);
     }
 
-    return llm_capture_format("%.*s.outcomes", (int) n, path);
+    if (next) {
+        llm_capture_outcomes_add(o, next);
+    }
 }
 
 
 llm_capture_outcomes_t *
-llm_capture_outcomes(const char *path, const char *named)
+llm_capture_outcomes(const char *path, const llm_capture_list_t *named)
 {
-    char                    *name;
+    unsigned                 i;
     llm_capture_outcomes_t  *o;
 
-    name = named ? llm_capture_format("%s", named)
-                 : llm_capture_outcomes_path(path);
-
-    if (named == NULL && (strcmp(path, "-") == 0 || access(name, F_OK) != 0)) {
-        free(name);
-        return NULL;
-    }
-
     o = llm_capture_alloc(sizeof(llm_capture_outcomes_t));
-    o->f = llm_capture_open(name, 0, 1);
-    o->fd = open(name, O_RDONLY|O_CLOEXEC);
 
-    if (o->fd == -1) {
-        llm_capture_die("%s: %s", name, strerror(errno));
+    if (named && named->n) {
+        for (i = 0; i < named->n; i++) {
+            llm_capture_outcomes_add(o, llm_capture_format("%s",
+                                                           named->p[i]));
+        }
+
+        o->others = named->n > 1;
+
+    } else if (strcmp(path, "-") != 0) {
+        llm_capture_outcomes_beside(o, path);
     }
 
-    return o;
+    if (o->n) {
+        return o;
+    }
+
+    free(o);
+
+    return NULL;
 }
 
 
 void
 llm_capture_outcomes_free(llm_capture_outcomes_t *o)
 {
+    unsigned  i;
+
     if (o == NULL) {
         return;
     }
 
-    close(o->fd);
-    free((char *) o->f->path);
-    llm_capture_close(o->f);
+    for (i = 0; i < o->n; i++) {
+        close(o->file[i].fd);
+        free((char *) o->file[i].f->path);
+        llm_capture_close(o->file[i].f);
+    }
+
     llm_capture_table_free(&o->at);
+    free(o->file);
     free(o->buf);
     free(o);
 }
@@ -173,25 +210,62 @@ unsigned
 llm_capture_outcomes_next(llm_capture_outcomes_t *o,
     llm_capture_outcome_t *outcome)
 {
-    int                rc;
-    size_t             whole;
-    llm_capture_str_t  text;
+    int                  rc;
+    size_t               whole;
+    llm_capture_str_t    text;
+    llm_capture_file_t  *f;
 
-    while ((rc = llm_capture_line(o->f, &text, &whole)) == 1) {
+    for ( /* void */ ; o->walked < o->n; o->walked++) {
+        f = o->file[o->walked].f;
 
-        if (text.n && llm_capture_outcome_read(outcome, text)) {
-            o->rows++;
-            return 1;
+        while ((rc = llm_capture_line(f, &text, &whole)) == 1) {
+
+            if (text.n && llm_capture_outcome_read(outcome, text)) {
+                o->rows++;
+                return 1;
+            }
+
+            o->bad += text.n != 0;
         }
 
-        o->bad += text.n != 0;
-    }
-
-    if (rc == -1) {
-        llm_capture_die("%s: %s", o->f->path, o->f->error);
+        if (rc == -1) {
+            llm_capture_die("%s: %s", f->path, f->error);
+        }
     }
 
     return 0;
+}
+
+
+uint64_t
+llm_capture_row_id(const llm_capture_row_t *row)
+{
+    return llm_capture_id(row->is[LLM_CAPTURE_ID]);
+}
+
+
+static void
+llm_capture_outcomes_all(llm_capture_outcomes_t *o)
+{
+    unsigned               i;
+    llm_capture_outcome_t  r;
+
+    for (i = 0; i < o->n; i++) {
+        if (o->file[i].f->packed) {
+            llm_capture_die("%s: unpack it first: it is not read in order",
+                            o->file[i].f->path);
+        }
+    }
+
+    while (llm_capture_outcomes_next(o, &r)) {
+        if (r.id) {
+            *llm_capture_at(&o->at, r.id, NULL) =
+                (uint64_t) o->walked << LLM_CAPTURE_OFFSET
+                | (o->file[o->walked].f->offset + 1);
+        }
+    }
+
+    o->all = 1;
 }
 
 
@@ -199,6 +273,8 @@ unsigned
 llm_capture_outcomes_find(llm_capture_outcomes_t *o,
     const llm_capture_row_t *row, llm_capture_outcome_t *outcome)
 {
+    int       fd;
+    off_t     offset;
     ssize_t   n;
     uint64_t  id, *at;
     uint8_t  *end;
@@ -208,29 +284,23 @@ llm_capture_outcomes_find(llm_capture_outcomes_t *o,
         return 0;
     }
 
-    if (o->f->gzip) {
-        llm_capture_die("%s: unpack it first: it is not read in order",
-                        o->f->path);
+    if (!o->all) {
+        llm_capture_outcomes_all(o);
     }
 
-    if (o->rows == 0) {
-        while (llm_capture_outcomes_next(o, outcome)) {
-            if (outcome->id) {
-                *llm_capture_at(&o->at, outcome->id, NULL) = o->f->offset + 1;
-            }
-        }
-    }
-
-    id = llm_capture_id(row->is[LLM_CAPTURE_ID]);
+    id = llm_capture_row_id(row);
     at = llm_capture_at(&o->at, id, &found);
 
     if (id == 0 || !found || *at == 0) {
         return 0;
     }
 
+    fd = o->file[*at >> LLM_CAPTURE_OFFSET].fd;
+    offset = (off_t) (*at & ((UINT64_C(1) << LLM_CAPTURE_OFFSET) - 1)) - 1;
+
     for (o->size = o->size ? o->size : 4096;; o->size *= 2) {
         o->buf = llm_capture_grow(o->buf, o->size);
-        n = pread(o->fd, o->buf, o->size, (off_t) *at - 1);
+        n = pread(fd, o->buf, o->size, offset);
 
         if (n <= 0) {
             return 0;

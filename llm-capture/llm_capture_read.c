@@ -20,21 +20,14 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <zlib.h>
+#include <openssl/evp.h>
 
-#include "llm_capture.h"
+#include "llm_capture_read.h"
 
 
 #define LLM_CAPTURE_PIECE  (512 * 1024)
 
 #define LLM_CAPTURE_LFS    "version https://git-lfs.github.com/spec/"
-
-
-typedef struct {
-    z_stream            stream;
-    unsigned            within:1;   /* a member */
-    uint8_t             in[64 * 1024];
-} llm_capture_gzip_t;
 
 
 static struct {
@@ -120,7 +113,16 @@ llm_capture_progress_end(void)
 }
 
 
-static ssize_t
+static void
+llm_capture_digest_some(llm_capture_file_t *f, const void *p, size_t n)
+{
+    if (f->digest && !EVP_DigestUpdate(f->digest, p, n)) {
+        llm_capture_die("%s: no sha256", f->path);
+    }
+}
+
+
+size_t
 llm_capture_read_some(llm_capture_file_t *f, void *p, size_t n)
 {
     ssize_t  got;
@@ -133,99 +135,12 @@ llm_capture_read_some(llm_capture_file_t *f, void *p, size_t n)
         llm_capture_die("%s: %s", f->path, strerror(errno));
     }
 
+    llm_capture_digest_some(f, p, (size_t) got);
+
     f->taken += (uint64_t) got;
     llm_capture_progress((uint64_t) got);
 
-    return got;
-}
-
-
-/* flags of a member that mean nothing: Python reads past them, zlib does not */
-
-static void
-llm_capture_gzip_member(llm_capture_file_t *f, llm_capture_gzip_t *z)
-{
-    size_t  n;
-
-    while (z->stream.avail_in < 4) {
-        memmove(z->in, z->stream.next_in, z->stream.avail_in);
-        z->stream.next_in = z->in;
-
-        n = llm_capture_read_some(f, z->in + z->stream.avail_in,
-                                  sizeof(z->in) - z->stream.avail_in);
-        if (n == 0) {
-            return;
-        }
-
-        z->stream.avail_in += (uInt) n;
-    }
-
-    z->stream.next_in[3] &= 0x1f;
-}
-
-
-/* as Python's gzip: members one after another, zeros behind them */
-
-static size_t
-llm_capture_inflate(llm_capture_file_t *f, uint8_t *p, size_t n)
-{
-    int                  rc;
-    llm_capture_gzip_t  *z;
-
-    z = f->z;
-    z->stream.next_out = p;
-    z->stream.avail_out = (uInt) n;
-
-    while (z->stream.avail_out == n) {
-
-        if (z->stream.avail_in == 0) {
-            z->stream.next_in = z->in;
-            z->stream.avail_in = (uInt) llm_capture_read_some(f, z->in,
-                                                              sizeof(z->in));
-            if (z->stream.avail_in == 0) {
-                f->eof = 1;
-
-                if (z->within) {
-                    f->error = "the gzip is cut off";
-                }
-
-                break;
-            }
-        }
-
-        if (!z->within) {
-            while (z->stream.avail_in && z->stream.total_in
-                   && *z->stream.next_in == 0)
-            {
-                z->stream.next_in++;
-                z->stream.avail_in--;
-            }
-
-            if (z->stream.avail_in == 0) {
-                continue;
-            }
-
-            if (z->stream.total_in) {
-                inflateReset(&z->stream);
-            }
-
-            llm_capture_gzip_member(f, z);
-            z->within = 1;
-        }
-
-        rc = inflate(&z->stream, Z_NO_FLUSH);
-
-        if (rc == Z_STREAM_END) {
-            z->within = 0;
-
-        } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
-            f->error = "the gzip is broken";
-            f->eof = 1;
-            break;
-        }
-    }
-
-    return n - z->stream.avail_out;
+    return (size_t) got;
 }
 
 
@@ -248,11 +163,10 @@ llm_capture_fill(llm_capture_file_t *f)
     }
 
     if (f->z) {
-        n = llm_capture_inflate(f, f->buf + f->end, f->cap - f->end);
+        n = llm_capture_unpack(f, f->buf + f->end, f->cap - f->end);
 
     } else {
-        n = (size_t) llm_capture_read_some(f, f->buf + f->end,
-                                           f->cap - f->end);
+        n = llm_capture_read_some(f, f->buf + f->end, f->cap - f->end);
         f->eof = (n == 0);
     }
 
@@ -261,10 +175,9 @@ llm_capture_fill(llm_capture_file_t *f)
 
 
 static void
-llm_capture_begin(llm_capture_file_t *f, unsigned gzip)
+llm_capture_begin(llm_capture_file_t *f)
 {
-    size_t               n;
-    llm_capture_gzip_t  *z;
+    size_t  n;
 
     while (f->end < sizeof(LLM_CAPTURE_LFS) && !f->eof) {
         llm_capture_fill(f);
@@ -273,17 +186,11 @@ llm_capture_begin(llm_capture_file_t *f, unsigned gzip)
     f->lfs = f->end >= sizeof(LLM_CAPTURE_LFS)
              && memcmp(f->buf, LLM_CAPTURE_LFS, sizeof(LLM_CAPTURE_LFS) - 1)
                 == 0;
-    f->gzip = f->end >= 2 && f->buf[0] == 0x1f && f->buf[1] == 0x8b;
+    f->packed = llm_capture_packed(f->buf, f->end);
+    f->cr = 0;
 
-    if (!f->gzip || !gzip) {
-        f->cr = 0;
+    if (f->packed == LLM_CAPTURE_PLAIN) {
         return;
-    }
-
-    z = llm_capture_alloc(sizeof(llm_capture_gzip_t));
-
-    if (inflateInit2(&z->stream, 16 + MAX_WBITS) != Z_OK) {
-        llm_capture_die("no memory");
     }
 
     /* what was read is packed */
@@ -291,25 +198,17 @@ llm_capture_begin(llm_capture_file_t *f, unsigned gzip)
     n = f->end;
 
     if (lseek(f->fd, 0, SEEK_SET) == 0) {
-        n = 0;
-
-    } else if (n > sizeof(z->in)) {
-        llm_capture_die("%s: a gzip cannot be read from a pipe", f->path);
+        f->taken = n = 0;
     }
 
-    memcpy(z->in, f->buf, n);
-    z->stream.next_in = z->in;
-    z->stream.avail_in = (uInt) n;
-
-    f->z = z;
+    f->z = llm_capture_unpacker(f, n);
     f->end = 0;
     f->eof = 0;
-    f->cr = 0;
 }
 
 
 llm_capture_file_t *
-llm_capture_open(const char *path, unsigned universal, unsigned gzip)
+llm_capture_open(const char *path, unsigned universal)
 {
     struct stat          st;
     llm_capture_file_t  *f;
@@ -335,7 +234,7 @@ llm_capture_open(const char *path, unsigned universal, unsigned gzip)
     f->cap = LLM_CAPTURE_PIECE;
     f->buf = llm_capture_grow(NULL, f->cap);
 
-    llm_capture_begin(f, gzip);
+    llm_capture_begin(f);
 
     return f;
 }
@@ -350,36 +249,67 @@ llm_capture_rewind(llm_capture_file_t *f)
 
     llm_capture_progress_total(f->size);
 
-    f->line = f->offset = f->base = 0;
+    llm_capture_unpacked(f);
+
+    f->line = f->offset = f->base = f->taken = 0;
     f->pos = f->end = f->cr = 0;
     f->eof = f->cut = 0;
 
-    if (f->z) {
-        inflateEnd(&((llm_capture_gzip_t *) f->z)->stream);
-        free(f->z);
-        f->z = NULL;
-        llm_capture_begin(f, 1);
-
-    } else {
-        llm_capture_begin(f, 0);
-    }
+    llm_capture_begin(f);
 }
 
 
 void
 llm_capture_close(llm_capture_file_t *f)
 {
-    if (f->z) {
-        inflateEnd(&((llm_capture_gzip_t *) f->z)->stream);
-        free(f->z);
-    }
+    llm_capture_unpacked(f);
 
     if (f->fd != STDIN_FILENO) {
         close(f->fd);
     }
 
+    EVP_MD_CTX_free(f->digest);
     free(f->buf);
     free(f);
+}
+
+
+/* of OpenSSL, for its speed: with that of libmd validate is six times slower */
+
+void
+llm_capture_digest(llm_capture_file_t *f)
+{
+    f->digest = EVP_MD_CTX_new();
+
+    if (f->digest == NULL
+        || !EVP_DigestInit_ex(f->digest, EVP_sha256(), NULL))
+    {
+        llm_capture_die("%s: no sha256", f->path);
+    }
+
+    /* a packed one begins anew, of another some was read */
+
+    if (f->z == NULL) {
+        llm_capture_digest_some(f, f->buf, f->end);
+    }
+}
+
+
+void
+llm_capture_digest_end(llm_capture_file_t *f, char hex[LLM_CAPTURE_SHA256])
+{
+    unsigned  i, n;
+    uint8_t   md[EVP_MAX_MD_SIZE];
+
+    while (llm_capture_read_some(f, f->buf, f->cap)) { /* void */ }
+
+    if (!EVP_DigestFinal_ex(f->digest, md, &n)) {
+        llm_capture_die("%s: no sha256", f->path);
+    }
+
+    for (i = 0; i < n; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", md[i]);
+    }
 }
 
 

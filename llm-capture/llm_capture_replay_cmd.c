@@ -105,6 +105,12 @@ llm_capture_notes(const llm_capture_shape_t *s, const char *model)
                100 * (1 - keys / times));
     }
 
+    if (s->manifest && s->manifest->json && s->manifest->dropped) {
+        printf("# %" PRIu64 " requests (%.3g%%) were dropped when it was"
+               " recorded: see llm-capture inspect\n", s->manifest->dropped,
+               100 * llm_capture_missing(s->manifest));
+    }
+
     if (llm_capture_asked.tokenizer == NULL) {
         printf("# --tokenizer: the model's own, or a folder of it, so that"
                " lengths are right\n");
@@ -121,13 +127,20 @@ llm_capture_replay_cmd_run(int argc, char **argv)
 {
     char                  *count;
     unsigned               i, most, type, types, schedule;
-    const char            *model;
+    const char            *model, *why;
     llm_capture_shape_t   *s;
 
     (void) argc;
 
-    s = llm_capture_shape(argv[0], llm_capture_asked.format, NULL);
+    s = llm_capture_shape(argv[0], llm_capture_asked.format, NULL, NULL);
     llm_capture_progress_end();
+
+    why = llm_capture_packed_why(s->packed, s->format);
+
+    if (why) {
+        llm_capture_say("%s: %s", argv[0], why);
+        return LLM_CAPTURE_BAD;
+    }
 
     if (s->bad || s->rows == 0) {
         llm_capture_say("%s: AIPerf would refuse it: see llm-capture validate",

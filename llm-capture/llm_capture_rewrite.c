@@ -14,7 +14,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *out;
     const char            *model;
     const char            *min_tokens;
@@ -247,7 +247,7 @@ llm_capture_rewrite_run(int argc, char **argv)
            ? llm_capture_quoted(llm_capture_asked.cache_salt) : NULL;
 
     f = llm_capture_rows(argv[0], &row, llm_capture_asked.format);
-    o = llm_capture_outcomes(argv[0], llm_capture_asked.outcomes);
+    o = llm_capture_outcomes(argv[0], &llm_capture_asked.outcomes);
     out = llm_capture_create(llm_capture_asked.out, llm_capture_asked.force);
 
     rows = bad = unknown = 0;

@@ -14,7 +14,7 @@
 
 #include "ngx_http_llm_capture_epoch.h"
 #include "ngx_http_llm_capture_scan.h"
-#include "llm_capture.h"
+#include "llm_capture_manifest.h"
 
 
 #define LLM_CAPTURE_TELL  10        /* rows that are told one by one */
@@ -327,7 +327,7 @@ llm_capture_detect(const char *path)
     }
 
     format = LLM_CAPTURE_MOONCAKE;
-    f = llm_capture_open(path, 1, 1);
+    f = llm_capture_open(path, 1);
 
     /* a line that is no JSON says nothing */
 
@@ -386,7 +386,7 @@ llm_capture_rows(const char *path, llm_capture_row_t *row, const char *format)
     llm_capture_file_t  *f;
 
     row->format = llm_capture_format_of(format, path);
-    f = llm_capture_open(path, row->format == LLM_CAPTURE_MOONCAKE, 1);
+    f = llm_capture_open(path, row->format == LLM_CAPTURE_MOONCAKE);
     llm_capture_progress_total(f->size);
 
     if (f->lfs) {
@@ -461,18 +461,28 @@ llm_capture_session(const llm_capture_row_t *row)
 }
 
 
-/*
- * The place for a manifest's t0, when there is one: it is to be asked first.
- * The sidecar of a file that grows says the same.
- */
+/* the manifest says it; without one the sidecar of a file that grows */
 
 int64_t
 llm_capture_t0(const char *path)
 {
     int                           fd;
     char                          text[NGX_HTTP_LLM_CAPTURE_EPOCH], *name;
+    int64_t                       t0;
     ssize_t                       n;
+    llm_capture_manifest_t       *m;
     ngx_http_llm_capture_epoch_t  e;
+
+    m = llm_capture_manifest(path, NULL);
+
+    if (m) {
+        t0 = llm_capture_manifest_int(m->json, "t0");
+        llm_capture_manifest_free(m);
+
+        if (t0 > 0) {
+            return t0;
+        }
+    }
 
     name = llm_capture_format("%s.epoch", path);
     fd = open(name, O_RDONLY|O_CLOEXEC);

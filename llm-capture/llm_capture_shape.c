@@ -162,12 +162,21 @@ llm_capture_shape_trace(llm_capture_shape_t *s, llm_capture_row_t *row)
 static void
 llm_capture_shape_outcomes(llm_capture_shape_t *s, llm_capture_outcomes_t *o)
 {
-    unsigned                in, out;
+    unsigned                in, out, found;
     llm_capture_outcome_t   r;
 
     in = out = 0;
 
     while (llm_capture_outcomes_next(o, &r)) {
+
+        if (o->others) {
+            llm_capture_at(&s->ids, r.id, &found);
+
+            if (!found) {
+                continue;
+            }
+        }
+
         s->outcomes++;
         s->failed += r.failed || r.status >= 400;
         s->status[r.status >= 100 && r.status < 600 ? (int) r.status / 100
@@ -208,7 +217,8 @@ llm_capture_shape_outcomes(llm_capture_shape_t *s, llm_capture_outcomes_t *o)
 
 
 llm_capture_shape_t *
-llm_capture_shape(const char *path, const char *format, const char *outcomes)
+llm_capture_shape(const char *path, const char *format,
+    const llm_capture_list_t *outcomes, const char *manifest)
 {
     llm_capture_row_t        row;
     llm_capture_file_t      *f;
@@ -220,11 +230,19 @@ llm_capture_shape(const char *path, const char *format, const char *outcomes)
     s->input_from = "rows";
     s->output_from = "rows";
 
+    s->manifest = llm_capture_manifest(path, manifest);
+
+    o = llm_capture_outcomes(path, outcomes);
     f = llm_capture_rows(path, &row, format);
     s->format = row.format;
+    s->packed = f->packed;
 
     while (llm_capture_row_next(f, &row, &s->bad)) {
         s->rows++;
+
+        if (o && o->others) {
+            llm_capture_at(&s->ids, llm_capture_row_id(&row), NULL);
+        }
 
         if (row.is[LLM_CAPTURE_TIMESTAMP].p) {
             llm_capture_time(&s->times, llm_capture_arrival(&row));
@@ -250,8 +268,6 @@ llm_capture_shape(const char *path, const char *format, const char *outcomes)
     s->bytes = f->base + f->end;
     llm_capture_close(f);
 
-    o = llm_capture_outcomes(path, outcomes);
-
     if (o) {
         llm_capture_shape_outcomes(s, o);
         llm_capture_outcomes_free(o);
@@ -272,6 +288,8 @@ llm_capture_shape_free(llm_capture_shape_t *s)
 
     llm_capture_table_free(&s->session.at);
     llm_capture_table_free(&s->block.at);
+    llm_capture_table_free(&s->ids);
+    llm_capture_manifest_free(s->manifest);
     free(s->times.n);
     free(s);
 }

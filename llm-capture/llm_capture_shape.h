@@ -9,7 +9,7 @@
 #define _LLM_CAPTURE_SHAPE_H_INCLUDED_
 
 
-#include "llm_capture.h"
+#include "llm_capture_manifest.h"
 
 
 /*
@@ -77,7 +77,8 @@ double llm_capture_dispersion(const llm_capture_times_t *t);
 typedef struct {
     const char             *path;
     llm_capture_format_e    format;
-    uint64_t                bytes;
+    llm_capture_packed_e    packed;
+    uint64_t                bytes;          /* unpacked */
     uint64_t                rows;
     uint64_t                bad;
     uint64_t                payloads;
@@ -100,10 +101,13 @@ typedef struct {
     llm_capture_hist_t      cached;
     llm_capture_hist_t      ttft;
     llm_capture_hist_t      e2e;
+    llm_capture_table_t     ids;            /* where outcomes of others are */
+    llm_capture_manifest_t *manifest;       /* NULL: there is none */
 } llm_capture_shape_t;
 
+/* outcomes, manifest: NULL or those that are named */
 llm_capture_shape_t *llm_capture_shape(const char *path, const char *format,
-    const char *outcomes);
+    const llm_capture_list_t *outcomes, const char *manifest);
 void llm_capture_shape_free(llm_capture_shape_t *s);
 
 /* llm_capture_plot.c */

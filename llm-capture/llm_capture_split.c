@@ -19,7 +19,7 @@
 
 static struct {
     const char            *format;
-    const char            *outcomes;
+    llm_capture_list_t     outcomes;
     const char            *by;
     const char            *out;
     unsigned               force;
@@ -119,7 +119,7 @@ llm_capture_split_run(int argc, char **argv)
                  argv[0]);
 
     f = llm_capture_rows(argv[0], &row, llm_capture_asked.format);
-    o = llm_capture_outcomes(argv[0], llm_capture_asked.outcomes);
+    o = llm_capture_outcomes(argv[0], &llm_capture_asked.outcomes);
 
     n = open = 0;
     bad = 0;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "ngx_http_llm_capture_scan.h"
-#include "llm_capture.h"
+#include "llm_capture_manifest.h"
 
 
 typedef struct {
@@ -27,6 +27,10 @@ typedef struct {
     unsigned               first_timed:1;
     unsigned               json:1;
     const char            *whole;       /* NULL, or what the file is not */
+    double                 first;       /* least and largest timestamp */
+    double                 last;
+    llm_capture_manifest_t *manifest;   /* NULL: there is none */
+    llm_capture_sum_t      sum;
 } llm_capture_verdict_t;
 
 
@@ -35,6 +39,7 @@ static struct {
     const char            *repair;
     uint64_t               errors;
     unsigned               force;
+    unsigned               no_manifest;
     unsigned               json;
     unsigned               text;
 } llm_capture_asked = { .errors = 20 };
@@ -47,6 +52,8 @@ static const llm_capture_option_t  llm_capture_validate_options[] = {
     { "errors", 'n', &llm_capture_asked.errors, "N",
       "lines to tell one by one (20)" },
     { "force", 'b', &llm_capture_asked.force, NULL, "overwrite OUT" },
+    { "no-manifest", 'b', &llm_capture_asked.no_manifest, NULL,
+      "leave X.manifest.json beside X.jsonl alone" },
     { "json", 'b', &llm_capture_asked.json, NULL, "the result as JSON" },
     { "text", 'b', &llm_capture_asked.text, NULL, "the result as text" },
     { NULL, 0, NULL, NULL, NULL }
@@ -105,16 +112,31 @@ llm_capture_row_verdict(llm_capture_verdict_t *v, llm_capture_row_t *row)
 
 
 static void
+llm_capture_timed(llm_capture_verdict_t *v, llm_capture_row_t *row)
+{
+    double  at;
+
+    if (row->is[LLM_CAPTURE_TIMESTAMP].p == NULL
+        || row->is[LLM_CAPTURE_TIMESTAMP].p[0] == 'n')
+    {
+        return;
+    }
+
+    at = llm_capture_arrival(row);
+
+    v->first = v->timed && v->first < at ? v->first : at;
+    v->last = v->timed && v->last > at ? v->last : at;
+    v->first_timed |= (v->rows == 0);
+    v->timed++;
+}
+
+
+static void
 llm_capture_good(llm_capture_verdict_t *v, llm_capture_row_t *row)
 {
     llm_capture_payload_t  p;
 
-    if (row->is[LLM_CAPTURE_TIMESTAMP].p
-        && row->is[LLM_CAPTURE_TIMESTAMP].p[0] != 'n')
-    {
-        v->first_timed |= (v->rows == 0);
-        v->timed++;
-    }
+    llm_capture_timed(v, row);
 
     v->rows++;
 
@@ -164,7 +186,37 @@ llm_capture_lines(llm_capture_verdict_t *v)
 
     } else if (v->rows + v->bad == 0) {
         v->whole = "it has no rows";
+
+    } else {
+        v->whole = llm_capture_packed_why(v->f->packed, v->format);
     }
+}
+
+
+static void
+llm_capture_validate_sum(llm_capture_verdict_t *v, unsigned digest)
+{
+    char                 hex[LLM_CAPTURE_SHA256];
+    llm_capture_facts_t  facts;
+
+    if (digest) {
+        llm_capture_digest_end(v->f, hex);
+    }
+
+    facts = (llm_capture_facts_t) {
+        .path = v->f->path,
+        .format = v->format,
+        .packed = v->f->packed,
+        .rows = v->rows + v->bad,
+        .bytes = v->f->taken,
+        .plain = v->f->base + v->f->end,
+        .timed = v->timed,
+        .first = v->first,
+        .last = v->last,
+        .sha256 = digest ? hex : NULL
+    };
+
+    llm_capture_sum(&v->sum, v->manifest, &facts);
 }
 
 
@@ -198,21 +250,72 @@ llm_capture_warnings(llm_capture_verdict_t *v, const char *warning[2])
 
 
 static void
+llm_capture_report_texts(llm_capture_verdict_t *v, const char *const *text,
+    unsigned n)
+{
+    unsigned  i;
+
+    llm_capture_puts(v->report, "[");
+
+    for (i = 0; i < n; i++) {
+        llm_capture_puts(v->report, i ? "," : "");
+        llm_capture_quote(v->report, text[i], strlen(text[i]));
+    }
+
+    llm_capture_puts(v->report, "]");
+}
+
+
+static void
+llm_capture_report_manifest(llm_capture_verdict_t *v)
+{
+    llm_capture_manifest_t  *m;
+
+    m = v->manifest;
+
+    llm_capture_puts(v->report, ",\"manifest\":");
+
+    if (m == NULL) {
+        llm_capture_puts(v->report, "null");
+        return;
+    }
+
+    llm_capture_puts(v->report, "{\"file\":");
+    llm_capture_quote(v->report, m->path, strlen(m->path));
+    llm_capture_printf(v->report, ",\"ok\":%s,\"sealed\":%s,\"seen\":%" PRIu64
+                       ",\"recorded\":%" PRIu64 ",\"left_out\":%" PRIu64
+                       ",\"pending\":%" PRIu64 ",\"why\":",
+                       v->sum.n ? "false" : "true",
+                       m->sealed ? "true" : "false", m->seen, m->recorded,
+                       m->reasons, m->pending);
+    llm_capture_report_texts(v, (const char *const *) v->sum.wrong, v->sum.n);
+    llm_capture_puts(v->report, ",\"remarks\":");
+    llm_capture_report_texts(v, (const char *const *) v->sum.remark,
+                             v->sum.remarks);
+    llm_capture_puts(v->report, "}");
+}
+
+
+static void
 llm_capture_report_json(llm_capture_verdict_t *v, const char **warning,
     unsigned n)
 {
     unsigned     i, k;
+    const char  *packed;
+
+    packed = llm_capture_packed_name(v->f->packed);
 
     llm_capture_puts(v->report, v->bad ? "\n]" : "]");
     llm_capture_puts(v->report, ",\"file\":");
     llm_capture_quote(v->report, v->f->path, strlen(v->f->path));
-    llm_capture_printf(v->report, ",\"ok\":%s,\"format\":\"%s\",\"gzip\":%s,"
-                       "\"rows\":%" PRIu64 ",\"bad\":%" PRIu64
-                       ",\"timestamps\":%" PRIu64 ",\"endpoints\":{",
-                       v->bad || v->whole ? "false" : "true",
-                       llm_capture_format_name(v->format),
-                       v->f->gzip ? "true" : "false", v->rows, v->bad,
-                       v->timed);
+    llm_capture_printf(v->report, ",\"ok\":%s,\"format\":\"%s\","
+                       "\"compression\":%s%s%s,\"rows\":%" PRIu64
+                       ",\"bad\":%" PRIu64 ",\"timestamps\":%" PRIu64
+                       ",\"endpoints\":{",
+                       v->bad || v->whole || v->sum.n ? "false" : "true",
+                       llm_capture_format_name(v->format), packed ? "\"" : "",
+                       packed ? packed : "null", packed ? "\"" : "", v->rows,
+                       v->bad, v->timed);
 
     for (k = 0, i = 0; i < LLM_CAPTURE_ENDPOINTS; i++) {
         if (v->endpoint[i]) {
@@ -230,14 +333,38 @@ llm_capture_report_json(llm_capture_verdict_t *v, const char **warning,
         llm_capture_puts(v->report, "null");
     }
 
-    llm_capture_puts(v->report, ",\"warnings\":[");
+    llm_capture_puts(v->report, ",\"warnings\":");
+    llm_capture_report_texts(v, warning, n);
+    llm_capture_report_manifest(v);
+    llm_capture_puts(v->report, "}\n");
+}
 
-    for (i = 0; i < n; i++) {
-        llm_capture_puts(v->report, i ? "," : "");
-        llm_capture_quote(v->report, warning[i], strlen(warning[i]));
+
+static void
+llm_capture_text_manifest(llm_capture_verdict_t *v)
+{
+    unsigned                 i;
+    llm_capture_manifest_t  *m;
+
+    m = v->manifest;
+
+    for (i = 0; i < v->sum.n; i++) {
+        llm_capture_printf(v->report, "%s: %s\n", v->f->path,
+                           v->sum.wrong[i]);
     }
 
-    llm_capture_puts(v->report, "]}\n");
+    for (i = 0; i < v->sum.remarks; i++) {
+        llm_capture_printf(v->report, "%s: %s\n", v->f->path,
+                           v->sum.remark[i]);
+    }
+
+    if (m && m->json) {
+        llm_capture_printf(v->report, "%s: %" PRIu64 " seen = %" PRIu64
+                           " recorded + %" PRIu64 " left out + %" PRIu64
+                           " pending, of a %s file\n", v->f->path, m->seen,
+                           m->recorded, m->reasons, m->pending,
+                           m->sealed ? "sealed" : "live");
+    }
 }
 
 
@@ -245,7 +372,10 @@ static void
 llm_capture_report_text(llm_capture_verdict_t *v, const char **warning,
     unsigned n)
 {
-    unsigned  i, k;
+    unsigned     i, k;
+    const char  *packed;
+
+    packed = llm_capture_packed_name(v->f->packed);
 
     if (v->bad > llm_capture_asked.errors) {
         llm_capture_printf(v->report, "%s: and %" PRIu64 " more\n",
@@ -260,9 +390,12 @@ llm_capture_report_text(llm_capture_verdict_t *v, const char **warning,
         llm_capture_printf(v->report, "%s: %s\n", v->f->path, v->whole);
     }
 
-    llm_capture_printf(v->report, "%s: %s%s: %" PRIu64 " rows, %" PRIu64
+    llm_capture_text_manifest(v);
+
+    llm_capture_printf(v->report, "%s: %s%s%s: %" PRIu64 " rows, %" PRIu64
                        " bad", v->f->path, llm_capture_format_name(v->format),
-                       v->f->gzip ? ", gzip" : "", v->rows, v->bad);
+                       packed ? ", " : "", packed ? packed : "", v->rows,
+                       v->bad);
 
     for (k = 0, i = 0; i < LLM_CAPTURE_ENDPOINTS; i++) {
         if (v->endpoint[i]) {
@@ -271,7 +404,8 @@ llm_capture_report_text(llm_capture_verdict_t *v, const char **warning,
         }
     }
 
-    llm_capture_puts(v->report, "\n");
+    llm_capture_puts(v->report, v->manifest || llm_capture_asked.no_manifest
+                                ? "\n" : "; there is no manifest beside it\n");
 }
 
 
@@ -279,7 +413,7 @@ static int
 llm_capture_validate_file(llm_capture_out_t *report, const char *path,
     unsigned json)
 {
-    unsigned               n;
+    unsigned               n, digest, no;
     const char            *warning[2];
     llm_capture_verdict_t  v;
 
@@ -290,11 +424,20 @@ llm_capture_validate_file(llm_capture_out_t *report, const char *path,
     v.format = llm_capture_format_of(llm_capture_asked.format, path);
     v.judge = llm_capture_judge();
 
-    /* AIPerf unpacks a trace, and no raw_payload */
+    /* before the file: of a live one it is the older */
 
-    v.f = llm_capture_open(path, v.format == LLM_CAPTURE_MOONCAKE,
-                           v.format == LLM_CAPTURE_MOONCAKE);
+    if (!llm_capture_asked.no_manifest) {
+        v.manifest = llm_capture_manifest(path, NULL);
+    }
+
+    v.f = llm_capture_open(path, v.format == LLM_CAPTURE_MOONCAKE);
     llm_capture_progress_total(v.f->size);
+
+    digest = llm_capture_sum_digest(v.manifest, v.f->packed);
+
+    if (digest) {
+        llm_capture_digest(v.f);
+    }
 
     if (llm_capture_asked.repair) {
         v.repair = llm_capture_create(llm_capture_asked.repair,
@@ -308,14 +451,13 @@ llm_capture_validate_file(llm_capture_out_t *report, const char *path,
     if (v.f->lfs) {
         v.whole = "a Git-LFS pointer, not the file: git lfs pull";
 
-    } else if (v.f->gzip && v.format == LLM_CAPTURE_RAW) {
-        v.whole = "a gzip: AIPerf unpacks a mooncake_trace, no raw_payload";
-
     } else {
         llm_capture_lines(&v);
     }
 
-    /* a manifest's sum and sha256 are to be compared here, when there is one */
+    if (v.manifest) {
+        llm_capture_validate_sum(&v, digest);
+    }
 
     n = llm_capture_warnings(&v, warning);
 
@@ -330,14 +472,15 @@ llm_capture_validate_file(llm_capture_out_t *report, const char *path,
         llm_capture_commit(v.repair);
     }
 
+    no = v.bad || v.whole || v.sum.n;
+
+    llm_capture_sum_free(&v.sum);
+    llm_capture_manifest_free(v.manifest);
     llm_capture_judge_free(v.judge);
     llm_capture_close(v.f);
 
-    if (v.bad || v.whole) {
-        return LLM_CAPTURE_BAD;
-    }
-
-    return n ? LLM_CAPTURE_WARNED : LLM_CAPTURE_OK;
+    return no ? LLM_CAPTURE_BAD
+              : n ? LLM_CAPTURE_WARNED : LLM_CAPTURE_OK;
 }
 
 

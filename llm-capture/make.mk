@@ -1,16 +1,17 @@
-# the command llm-capture: the module's pure code, jansson, libmd, zlib, zstd
+# the command llm-capture: the module's pure code, jansson, zlib, zstd, libmd,
+# and OpenSSL
 
 CLI_FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -Illm-capture \
              -Ibuild/cli -MMD -MP
 CLI_PURE  := scan scan_walk scan_kernel scan_avx2 scan_ssse3 scan_neon \
-             number siphash blocks conversation epoch path row sys digest
+             number siphash blocks conversation epoch path row
 CLI_SRCS  := $(wildcard llm-capture/*.c) \
              $(CLI_PURE:%=src/ngx_http_llm_capture_%.c)
 CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
 
 vpath %.c llm-capture src
 
-.PHONY: llm-capture test-llm-capture bench-llm-capture \
+.PHONY: llm-capture cli-deps test-llm-capture bench-llm-capture \
         install-llm-capture
 
 llm-capture: build/llm-capture
@@ -23,7 +24,12 @@ build/cli/%.inc: llm-capture/%.py
 build/cli/llm_capture_plot.o: build/cli/llm_capture_plot.inc
 build/cli/llm_capture_baseten.o: build/cli/llm_capture_columns.inc
 
-$(CLI_OBJS): | deps
+CLI_PACKAGES := libssl-dev
+
+cli-deps:
+	$(DEPS) $(BUILD_PACKAGES) $(CLI_PACKAGES)
+
+$(CLI_OBJS): | cli-deps
 
 build/cli/%.o: %.c
 	@mkdir -p $(@D)
@@ -31,7 +37,7 @@ build/cli/%.o: %.c
 
 build/llm-capture: $(CLI_OBJS)
 	@echo "  cc $@"
-	@$(CC) $(CC_OPT) $(LD_OPT) -o $@ $^ -ljansson -lmd -lz -lzstd -lm
+	@$(CC) $(CC_OPT) $(LD_OPT) -o $@ $^ -ljansson -lz -lzstd -lmd -lcrypto -lm
 
 -include $(CLI_OBJS:.o=.d)
 

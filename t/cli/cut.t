@@ -150,7 +150,8 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
                                                       + '/merged.outcomes')],
             [2500], 'outcomes by the same clock')
         like(err, r'b\.jsonl: 2 rows, \+1500 ms', 'the skew is told')
-        like(err, '1 sessions are in more than one file', 'and sessions')
+        like(err, '1 sessions are in files of more than one pod',
+             'and sessions')
         code, out, _ = cli('merge', '--one-clock', b, a)
         is_([json.loads(x)['timestamp'] for x in out.splitlines()],
             [0, 0, 1000, 3000, 2500], '--one-clock')

@@ -13,7 +13,7 @@ from cli import TOP, cli                                    # noqa: E402
 
 PAGE = TOP + '/llm-capture/llm-capture.1'
 # told once for all commands
-COMMON = {'force', 'format', 'out', 'json', 'text', 'outcomes'}
+COMMON = {'force', 'format', 'out', 'json', 'text', 'outcomes', 'manifest'}
 
 with open(PAGE) as f:
     page = f.read()

@@ -149,9 +149,10 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
     with case('to whom it speaks'):
         is_(reports('validate', good)[0], {
             'errors': [], 'file': good, 'ok': True,
-            'format': 'mooncake_trace', 'gzip': False, 'rows': 2, 'bad': 0,
+            'format': 'mooncake_trace', 'compression': None, 'rows': 2,
+            'bad': 0,
             'timestamps': 2, 'endpoints': {'chat': 2}, 'why': None,
-            'warnings': []}, 'JSON to a program')
+            'warnings': [], 'manifest': None}, 'JSON to a program')
         code, out, _ = cli('validate', '-', input=read(good))
         is_((code, json.loads(out)['rows']), (0, 2), 'from a pipe')
         pid, fd = pty.fork()

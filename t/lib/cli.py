@@ -4,6 +4,7 @@
     reports('validate', path, path)     the JSON objects that it printed
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -51,3 +52,39 @@ def write(path, *rows):
                     json.dumps(row, separators=(',', ':')).encode())
             f.write(b'\n')
     return path
+
+
+def beside(path):
+    """The manifest's name of a file."""
+    for end in '.gz', '.zst', '.jsonl':
+        path = path.removesuffix(end)
+    return path + '.manifest.json'
+
+
+def manifest(path, plain=None, **other):
+    """Writes the one that a sealed file has; members may be others."""
+    with open(path, 'rb') as f:
+        data = f.read()
+    packed = None if plain is None else \
+        'gzip' if data[:2] == b'\x1f\x8b' else 'zstd'
+    plain = data if plain is None else plain
+    rows = [json.loads(line) for line in plain.splitlines()]
+    times = [row['timestamp'] for row in rows if 'timestamp' in row]
+    n = len(rows)
+    said = {
+        'manifest': 1, 'file': os.path.basename(path), 'sealed': True,
+        'format': 'mooncake_payload', 't0': 1764483300000 if times else None,
+        'first_timestamp': min(times, default=None),
+        'last_timestamp': max(times, default=None), 'rows': n,
+        'bytes': len(data), 'sha256': hashlib.sha256(data).hexdigest(),
+        'compression': packed, 'plain_bytes': len(plain), 'seen': n,
+        'recorded': n, 'pending': 0, 'carried': 0, 'reasons': {},
+        'found': {'rows': 0, 'bytes': 0}, 'gaps': [], 'endpoints': ['chat'],
+        'models': ['m'], 'module': '0.1.0', 'nginx': '1.22.1',
+        'aiperf': '0.13.0', 'begun': 1764483300000, 'updated': 1764483390000,
+        'inode': os.stat(path).st_ino, 'device': os.stat(path).st_dev, **other}
+    sums = {k: said[k] for k in ('seen', 'recorded', 'pending', 'reasons')}
+    said.setdefault('destination', {'path': path, **sums, 'outcomes': {}})
+    said.setdefault('writers', [{'id': '00000000000000ab', **sums}])
+    write(beside(path), said)
+    return said

@@ -26,7 +26,8 @@
 #define BLOCK      65536
 #define WRITEBACK  (1024 * 1024)
 
-#define GZIP_LEVEL   6
+/* 4: of text little larger than by 6, in a third of the time */
+#define GZIP_LEVEL   4
 #define GZIP_WINDOW  (15 + 16)      /* 16: with the header of gzip */
 #define ZSTD_LEVEL   3
 

@@ -388,7 +388,7 @@ ngx_http_llm_capture_segment_remove(const ngx_http_llm_capture_sys_t *sys,
     int          err;
     char         path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
     int64_t      bytes;
-    unsigned     i;
+    unsigned     i, n;
     struct stat  st;
 
     static const char *const  tails[] = {
@@ -403,14 +403,11 @@ ngx_http_llm_capture_segment_remove(const ngx_http_llm_capture_sys_t *sys,
         NGX_HTTP_LLM_CAPTURE_PATH_MANIFEST
     };
 
+    n = sizeof(tails) / sizeof(tails[0]);
     err = 0;
     bytes = 0;
 
-    for (i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
-
-        if (err && i == sizeof(tails) / sizeof(tails[0]) - 1) {
-            break;
-        }
+    for (i = 0; i < n && (err == 0 || i < n - 1); i++) {
 
         if (ngx_http_llm_capture_segment_name(live, utc, tails[i], path,
                                               sizeof(path))

@@ -7,7 +7,11 @@
 # make check-long      the fault matrix with its long rows, into docs/
 # make bench           what capture costs, into docs/ (20 minutes;
 #                      with LLM_CAPTURE_BENCH=short a try of 3)
-# make install         the module into nginx's modules directory
+# make llm-capture     build/llm-capture, the command, and its manual
+# make install         the module into nginx's modules directory, and the command
+# make dist            the source as one file
+# make deb             Debian's packages of both
+# make picture         docs/capture.svg
 # make clean
 #
 # On Debian, missing packages are installed when root, else named.  Settings:
@@ -52,7 +56,7 @@ endif
 
 DEMO_PACKAGES  := nginx python3
 TEST_PACKAGES  := nginx python3 python3-venv libcmocka-dev perl binutils \
-                  openssl strace
+                  openssl strace groff-base
 
 BENCH_PACKAGES := nginx python3 python3-matplotlib g++ libsimdjson-dev \
                   libnginx-mod-http-lua libnginx-mod-http-js valgrind \
@@ -213,7 +217,7 @@ include llm-capture/make.mk
 MODULES_PATH = $(shell $(NGINX) -V 2>&1 \
                    | sed -n 's/.*--modules-path=\([^ ]*\).*/\1/p')
 
-install: all
+install: all install-llm-capture
 	install -D -m 644 $(MODULE) \
 	    '$(DESTDIR)$(or $(MODULES_PATH),/usr/lib/nginx/modules)/$(notdir $(MODULE))'
 

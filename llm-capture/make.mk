@@ -11,10 +11,10 @@ CLI_OBJS  := $(patsubst %.c,build/cli/%.o,$(notdir $(CLI_SRCS)))
 
 vpath %.c llm-capture src
 
-.PHONY: llm-capture cli-deps test-llm-capture bench-llm-capture \
+.PHONY: llm-capture man-llm-capture cli-deps test-llm-capture bench-llm-capture \
         install-llm-capture
 
-llm-capture: build/llm-capture
+llm-capture: build/llm-capture man-llm-capture
 
 # programs for python3, as strings of C
 build/cli/%.inc: llm-capture/%.py
@@ -41,13 +41,25 @@ build/llm-capture: $(CLI_OBJS)
 
 -include $(CLI_OBJS:.o=.d)
 
-install-llm-capture: build/llm-capture
+# a page for each command, out of the one of all; man finds it as git's are
+CLI_PAGE  := llm-capture/llm-capture.1
+CLI_PAGES := $(patsubst %,build/cli/man/llm-capture-%.1, \
+                 $(shell sed -n 's/^\.It Ic \([a-z-]*\) .*/\1/p' $(CLI_PAGE)))
+
+build/cli/man/llm-capture-%.1: $(CLI_PAGE) llm-capture/man.sh build/llm-capture
+	@mkdir -p $(@D)
+	@llm-capture/man.sh build/llm-capture $(CLI_PAGE) $* > $@
+
+man-llm-capture: $(CLI_PAGES)
+
+install-llm-capture: llm-capture
 	install -D -m 755 build/llm-capture '$(DESTDIR)$(or $(PREFIX),/usr)/bin/llm-capture'
-	install -D -m 644 llm-capture/llm-capture.1 \
-	    '$(DESTDIR)$(or $(PREFIX),/usr)/share/man/man1/llm-capture.1'
+	install -d '$(DESTDIR)$(or $(PREFIX),/usr)/share/man/man1'
+	install -m 644 $(CLI_PAGE) $(CLI_PAGES) \
+	    '$(DESTDIR)$(or $(PREFIX),/usr)/share/man/man1'
 
 # what needs nothing but the command and $(VENV)
-test-llm-capture: build/llm-capture
+test-llm-capture: llm-capture
 	$(PROVE) t/cli
 
 # a table of ratios; nothing passes or fails by time

@@ -3,15 +3,15 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
-from tap import case, is_, like, ok, skip                   # noqa: E402
+from tap import case, is_, like, ok                         # noqa: E402
 from cli import TOP, cli                                    # noqa: E402
 
 PAGE = TOP + '/llm-capture/llm-capture.1'
+PAGES = TOP + '/build/cli/man'
 # told once for all commands
 COMMON = {'force', 'format', 'out', 'json', 'text', 'outcomes', 'manifest'}
 
@@ -45,9 +45,22 @@ like(err, 'there is no command "frobnicate"', 'is told')
 is_(cli('split', '--by')[0], 2, 'an option without its value')
 is_(cli('inspect', '--json=1', 'x')[0], 2, 'a value that is none of its')
 
-if shutil.which('groff'):
-    is_(subprocess.run(['groff', '-mdoc', '-Tutf8', '-ww', '-z', PAGE],
-                       stderr=subprocess.PIPE).stderr, b'',
-        'the manual page is well formed')
-else:
-    skip('the manual page is well formed', 'no groff')
+with case('manual pages'):
+    pages = sorted(os.listdir(PAGES))
+    is_(pages, sorted(f'llm-capture-{name}.1' for name in commands),
+        'each command has one')
+    for name in commands:
+        text = subprocess.run(
+            ['groff', '-mdoc', '-Tascii', '-P-c', f'{PAGES}/llm-capture-{name}.1'],
+            stdout=subprocess.PIPE).stdout.decode()
+        text = re.sub('.\b', '', text)
+        missing = [o for o in re.findall(r'(?m)^  (--[a-z-]+)',
+                                         cli(name, '--help')[1])
+                   if not re.search(rf'(?m)^     {o}( |$)', text)]
+        is_(missing, [], f'{name}: has all its options')
+        like(text, rf'(?s)\n +llm-capture {name} \[.+DESCRIPTION\n +[A-Z\[m]',
+             f'{name}: and says what it does')
+    is_(subprocess.run(
+        ['groff', '-mdoc', '-Tutf8', '-ww', '-z', PAGE,
+         *[f'{PAGES}/{page}' for page in pages]],
+        stderr=subprocess.PIPE).stderr, b'', 'they are well formed')

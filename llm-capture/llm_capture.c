@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ngx_http_llm_capture_version.h"
 #include "llm_capture.h"
 
 
@@ -345,7 +346,7 @@ main(int argc, char **argv)
     name = argc > 1 ? argv[1] : "";
 
     if (strcmp(name, "--version") == 0) {
-        puts("llm-capture " LLM_CAPTURE_VERSION);
+        puts("llm-capture " NGX_HTTP_LLM_CAPTURE_VERSION);
         return LLM_CAPTURE_OK;
     }
 

@@ -20,8 +20,6 @@
 #include <openssl/types.h>
 
 
-#define LLM_CAPTURE_VERSION  "1.0"
-
 /* exit codes */
 #define LLM_CAPTURE_OK       0
 #define LLM_CAPTURE_BAD      1      /* AIPerf refuses it; check: not measured */

@@ -1,5 +1,6 @@
 # make dist            build/dist/llm-capture-VERSION.tar.gz
-# make deb             build/deb/libnginx-mod-http-llm-capture_*.deb
+# make deb             build/deb/libnginx-mod-http-llm-capture_*.deb, and
+#                      build/deb/llm-capture_*.deb of the command
 # make ship-deps       what t/ship/{deb,image,kubernetes}.t need
 # make picture         docs/capture.svg, by the demo
 
@@ -10,7 +11,7 @@ DIST    := build/dist/llm-capture-$(VERSION).tar.gz
 DEB     := libnginx-mod-http-llm-capture
 
 DEB_PACKAGES  := build-essential debhelper libjansson-dev libmd-dev \
-                 libpcre2-dev libzstd-dev nginx-dev zlib1g-dev
+                 libpcre2-dev libssl-dev libzstd-dev nginx-dev zlib1g-dev
 
 SHIP_PACKAGES := lintian debootstrap podman buildah runc chromium prometheus
 
@@ -29,7 +30,7 @@ check-ship: check-deps ship-deps
 	@$(MAKE) --no-print-directory all
 	$(PROVE) t/ship
 
-# a source package and a binary one, out of the tarball
+# a source package and two binary ones, out of the tarball
 deb: deb-deps dist
 	@rm -rf build/deb
 	@mkdir -p build/deb
@@ -38,7 +39,7 @@ deb: deb-deps dist
 	    -u MFLAGS -u CC_OPT -u LD_OPT -u CC \
 	    dpkg-buildpackage -us -uc > ../build.log 2>&1 \
 	|| { tail -n 30 ../build.log >&2; exit 1; }
-	@ls build/deb/$(DEB)_*.deb
+	@ls build/deb/$(DEB)_*.deb build/deb/llm-capture_*.deb
 
 picture: demo-deps
 	@$(MAKE) --no-print-directory all build/demo/check

@@ -3,7 +3,8 @@
 # Copyright (C) the llm-capture authors
 #
 # The tarball and Debian's package: built, looked at by lintian, installed
-# into a fresh Debian 12 beside its nginx, used once, removed, purged.
+# into a fresh Debian 12 beside its nginx, used once, removed, purged; and so
+# the command's.
 
 import glob
 import hashlib
@@ -65,14 +66,19 @@ def tarball():
 
 
 def package():
-    path = TOP + '/' + make('deb').split()[-1]
+    paths = [TOP + '/' + name for name in make('deb').split()
+             if name.endswith('.deb')]
+    path, command = paths
     for name in glob.glob(TOP + f'/build/deb/{NAME}_*.changes'):
         code, text = run('lintian', '--allow-root', '--display-info', name)
         is_((code, text), (0, ''), 'lintian has nothing to say')
     fields = must('dpkg-deb', '-f', path)
     ok(re.search(r'^Depends: nginx-abi-1\.22\.1-\d+, libc6', fields, re.M),
        "it depends on nginx's ABI and on libc", fields)
-    return path
+    fields = must('dpkg-deb', '-f', command)
+    ok('nginx' not in re.search(r'^Depends: (.*)', fields, re.M)[1],
+       'the command needs no nginx', fields)
+    return paths
 
 
 def use(root):
@@ -105,18 +111,31 @@ def use(root):
         "a file of www-data's own")
 
 
-def life(root, path):
-    shutil.copy(path, root.path + '/tmp/')
-    package = '/tmp/' + os.path.basename(path)
+def command(root):
+    """What the package of the command has, on what was recorded."""
+    root.must('llm-capture', 'validate', FILE)
+    found = root.path + '/usr/share/man/man1/llm-capture'
+    ok(os.path.exists(found + '.1.gz')
+       and os.path.exists(found + '-validate.1.gz'), 'with its manual')
+    root.must('apt-get', '-qy', 'purge', 'llm-capture')
+    is_(glob.glob(found + '*'), [], 'purged')
+
+
+def life(root, paths):
+    for path in paths:
+        shutil.copy(path, root.path + '/tmp/')
+    packages = ['/tmp/' + os.path.basename(path) for path in paths]
 
     root.must('apt-get', '-q', 'update')
-    root.must('apt-get', '-qy', '--no-install-recommends', 'install', package)
+    root.must('apt-get', '-qy', '--no-install-recommends', 'install',
+              *packages)
     ok(root.exists(MODULE) and root.exists(ENABLED), 'installed, and enabled')
     code, text = root.run('nginx', '-t')
     ok(code == 0, 'nginx -t', text)
 
     os.remove(root.path + '/etc/nginx/sites-enabled/default')
     use(root)
+    command(root)
 
     root.must('apt-get', '-qy', 'remove', NAME)
     ok(not root.exists(MODULE) and not root.exists(ENABLED),
@@ -140,6 +159,9 @@ if impossible():
 with case('make install'):
     with tempfile.TemporaryDirectory() as work:
         make('install', 'DESTDIR=' + work)
+        must(work + '/usr/bin/llm-capture', '--version')
+        ok(os.path.exists(work + '/usr/share/man/man1/llm-capture-join.1'),
+           'the command, with its manual')
         is_(stat.S_IMODE(os.stat(work + MODULE).st_mode), 0o644,
             "it is in nginx's directory of modules")
 

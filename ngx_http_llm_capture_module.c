@@ -151,6 +151,13 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       0,
       NULL },
 
+    { ngx_string("llm_capture_control"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_llm_capture_set_control,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("llm_capture_max_queue_bytes"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_llm_capture_set_queue,

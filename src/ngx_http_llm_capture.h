@@ -21,13 +21,16 @@
 #include <pcre2.h>
 
 #include "ngx_http_llm_capture_zone.h"
+#include "ngx_http_llm_capture_control.h"
 #include "ngx_http_llm_capture_record.h"
 #include "ngx_http_llm_capture_siphash.h"
+#include "ngx_http_llm_capture_stat.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_OFF    0
 #define NGX_HTTP_LLM_CAPTURE_ON     1
 #define NGX_HTTP_LLM_CAPTURE_VAR    2
+#define NGX_HTTP_LLM_CAPTURE_PAUSED 3       /* until control says on */
 
 #define NGX_HTTP_LLM_CAPTURE_QUEUE_UNSET   ((uint64_t) -1)
 #define NGX_HTTP_LLM_CAPTURE_SAMPLE_UNSET  ((uint64_t) -1)
@@ -105,7 +108,7 @@ typedef struct {
 
 
 struct ngx_http_llm_capture_loc_conf_s {
-    ngx_uint_t                     enable;          /* OFF, ON, VAR */
+    ngx_uint_t                     enable;          /* OFF, ON... */
     ngx_uint_t                     enable_wanted;   /* as configured */
     ngx_http_complex_value_t      *enable_value;
 
@@ -161,6 +164,9 @@ typedef struct {
     ngx_http_llm_capture_counter_e reason;
     ngx_http_llm_capture_record_t  record;
     ngx_http_llm_capture_seen_t   *seen;            /* of the answer */
+    uint64_t                       sample;          /* the rate that holds */
+    uint32_t                       said;            /* by control; NONE */
+    ngx_http_llm_capture_taken_t   taken;
 } ngx_http_llm_capture_ctx_t;
 
 
@@ -224,8 +230,8 @@ ngx_int_t ngx_http_llm_capture_sessions(ngx_conf_t *cf,
 void ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx);
 
 /* is it of a session that is kept, or a request of none that is? */
-ngx_uint_t ngx_http_llm_capture_sampled_request(ngx_http_request_t *r,
-    ngx_http_llm_capture_loc_conf_t *lcf);
+ngx_uint_t ngx_http_llm_capture_sampled_request(
+    ngx_http_llm_capture_ctx_t *ctx);
 
 
 /* src/ngx_http_llm_capture_key_file.c */
@@ -268,6 +274,45 @@ ngx_int_t ngx_http_llm_capture_defaults(ngx_conf_t *cf,
 
 char *ngx_http_llm_capture_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/* how it goes, of the request's pool; NULL: no memory */
+ngx_http_llm_capture_stat_t *ngx_http_llm_capture_status_read(
+    ngx_http_request_t *r);
+
+/* a text of malloc()'s goes with the request */
+ngx_int_t ngx_http_llm_capture_status_own(ngx_http_request_t *r, char *text);
+
+ngx_int_t ngx_http_llm_capture_status_send(ngx_http_request_t *r,
+    ngx_uint_t status, const ngx_str_t *type, ngx_str_t *text);
+
+
+/* src/ngx_http_llm_capture_control.c */
+
+char *ngx_http_llm_capture_set_control(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* by the master at a reload, when both zones have their rows */
+void ngx_http_llm_capture_control_keep(ngx_http_llm_capture_main_conf_t *old,
+    ngx_http_llm_capture_main_conf_t *new);
+
+
+/* src/ngx_http_llm_capture_pause.c */
+
+void ngx_http_llm_capture_pause_init(void);
+
+/* 1: it is not to be taken now; else the rate is set that holds */
+ngx_uint_t ngx_http_llm_capture_paused(ngx_http_llm_capture_ctx_t *ctx);
+
+/* takes it out of what control gave, with len bytes; -1: not known; 1: no */
+ngx_uint_t ngx_http_llm_capture_exhausted(ngx_http_llm_capture_ctx_t *ctx,
+    off_t len);
+
+/* it has len bytes now; 1: too many */
+ngx_uint_t ngx_http_llm_capture_exceeded(ngx_http_llm_capture_ctx_t *ctx,
+    size_t len);
+
+/* not one byte of it was recorded: given back */
+void ngx_http_llm_capture_untaken(ngx_http_llm_capture_ctx_t *ctx);
 
 
 /* src/ngx_http_llm_capture_match.c */
@@ -404,6 +449,7 @@ ngx_uint_t ngx_http_llm_capture_present(void *data);
  *     mcf->lock + 1 + ring      the worker that owns the ring
  *     mcf->lock + 1 + nrings    every worker of the zone, together (F_RDLCK):
  *                               while one is alive there is something to come
+ *     mcf->lock + 2 + nrings    who changes what control said, meanwhile
  */
 extern int  ngx_http_llm_capture_lock_fd;
 extern int  ngx_http_llm_capture_wake_fd;
@@ -412,6 +458,13 @@ static inline ngx_uint_t
 ngx_http_llm_capture_workers_byte(ngx_http_llm_capture_main_conf_t *mcf)
 {
     return mcf->lock + 1 + mcf->zone.nrings;
+}
+
+
+static inline ngx_uint_t
+ngx_http_llm_capture_control_byte(ngx_http_llm_capture_main_conf_t *mcf)
+{
+    return mcf->lock + 2 + mcf->zone.nrings;
 }
 
 

@@ -116,6 +116,7 @@ static ngx_http_llm_capture_counter_e
 ngx_http_llm_capture_abort_why(uint16_t why)
 {
     switch (why) {
+    case NGX_HTTP_LLM_CAPTURE_C_paused:
     case NGX_HTTP_LLM_CAPTURE_C_too_large:
     case NGX_HTTP_LLM_CAPTURE_C_queue_full:
     case NGX_HTTP_LLM_CAPTURE_C_unreadable:

@@ -177,7 +177,7 @@ ngx_http_llm_capture_enabled(ngx_http_request_t *r,
 {
     ngx_str_t  value;
 
-    if (lcf->enable == NGX_HTTP_LLM_CAPTURE_ON) {
+    if (lcf->enable != NGX_HTTP_LLM_CAPTURE_VAR) {
         return 1;
     }
 
@@ -242,7 +242,10 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
     } else if (ngx_http_llm_capture_skip(r, lcf)) {
         why = NGX_HTTP_LLM_CAPTURE_C_skipped;
 
-    } else if (!ngx_http_llm_capture_sampled_request(r, lcf)) {
+    } else if (ngx_http_llm_capture_paused(ctx)) {
+        why = NGX_HTTP_LLM_CAPTURE_C_paused;
+
+    } else if (!ngx_http_llm_capture_sampled_request(ctx)) {
         why = NGX_HTTP_LLM_CAPTURE_C_sampled_out;
 
     } else if (ngx_http_llm_capture_encoded(r)) {
@@ -256,6 +259,9 @@ ngx_http_llm_capture_decide(ngx_http_llm_capture_ctx_t *ctx)
 
     } else if (!ngx_http_llm_capture_fits(ctx, len > 0 ? (size_t) len : 0)) {
         why = NGX_HTTP_LLM_CAPTURE_C_queue_full;
+
+    } else if (ngx_http_llm_capture_exhausted(ctx, len)) {
+        why = NGX_HTTP_LLM_CAPTURE_C_paused;
 
     } else {
         ctx->state = NGX_HTTP_LLM_CAPTURE_S_OPEN;
@@ -295,6 +301,7 @@ ngx_http_llm_capture_refuse_ctx(ngx_http_llm_capture_ctx_t *ctx,
     ctx->state = NGX_HTTP_LLM_CAPTURE_S_REFUSED;
     ctx->reason = why;
 
+    ngx_http_llm_capture_untaken(ctx);
     ngx_http_llm_capture_refuse(ctx->conf->row, why);
 }
 
@@ -398,6 +405,11 @@ ngx_http_llm_capture_copy(ngx_http_llm_capture_ctx_t *ctx, ngx_chain_t *in)
 
     if (size > ctx->conf->max_request_bytes - ctx->record.off) {
         why = NGX_HTTP_LLM_CAPTURE_C_too_large;
+        goto failed;
+    }
+
+    if (ngx_http_llm_capture_exceeded(ctx, ctx->record.off + size)) {
+        why = NGX_HTTP_LLM_CAPTURE_C_paused;
         goto failed;
     }
 

@@ -439,19 +439,23 @@ ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx)
 
 
 ngx_uint_t
-ngx_http_llm_capture_sampled_request(ngx_http_request_t *r,
-    ngx_http_llm_capture_loc_conf_t *lcf)
+ngx_http_llm_capture_sampled_request(ngx_http_llm_capture_ctx_t *ctx)
 {
     ngx_str_t                          value;
+    ngx_http_request_t                *r;
     ngx_http_llm_capture_siphash_t     s;
+    ngx_http_llm_capture_loc_conf_t   *lcf;
     ngx_http_llm_capture_main_conf_t  *mcf;
 
+    r = ctx->request;
+    lcf = ctx->conf;
+
     if (lcf->sample_key == NULL
-        || lcf->sample >= NGX_HTTP_LLM_CAPTURE_SAMPLE_ALL
+        || ctx->sample >= NGX_HTTP_LLM_CAPTURE_SAMPLE_ALL
         || ngx_http_complex_value(r, lcf->sample_key, &value) != NGX_OK
         || value.len == 0)
     {
-        return ngx_http_llm_capture_sampled(lcf->sample);
+        return ngx_http_llm_capture_sampled(ctx->sample);
     }
 
     mcf = ngx_http_get_module_main_conf(r, ngx_http_llm_capture_module);
@@ -462,5 +466,5 @@ ngx_http_llm_capture_sampled_request(ngx_http_request_t *r,
     ngx_http_llm_capture_siphash_update(&s, "sample", sizeof("sample"));
     ngx_http_llm_capture_siphash_update(&s, value.data, value.len);
 
-    return ngx_http_llm_capture_siphash_end(&s) >> 32 < lcf->sample;
+    return ngx_http_llm_capture_siphash_end(&s) >> 32 < ctx->sample;
 }

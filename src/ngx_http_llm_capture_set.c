@@ -59,6 +59,11 @@ ngx_http_llm_capture_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_OK;
     }
 
+    if (ngx_strcmp(value[1].data, "paused") == 0) {
+        lcf->enable_wanted = NGX_HTTP_LLM_CAPTURE_PAUSED;
+        return NGX_CONF_OK;
+    }
+
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
 
     ccv.cf = cf;
@@ -70,7 +75,8 @@ ngx_http_llm_capture_set(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (cv.lengths == NULL) {
-        return ngx_http_llm_capture_invalid(cf, "be \"on\", \"off\" or contain "
+        return ngx_http_llm_capture_invalid(cf, "be \"on\", \"off\", "
+                                                "\"paused\" or contain "
                                                 "variables");
     }
 

@@ -136,6 +136,7 @@ ngx_http_llm_capture_core_conf(ngx_cycle_t *cycle)
 ngx_int_t
 ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
 {
+    ngx_cycle_t                    *old;
     ngx_pool_cleanup_t             *cln;
     ngx_http_llm_capture_master_t  *m;
 
@@ -169,12 +170,18 @@ ngx_http_llm_capture_init_module(ngx_cycle_t *cycle)
     cln->handler = ngx_http_llm_capture_cleanup_cycle;
     cln->data = cycle;
 
+    old = m->cycle;
     m->cycle = cycle;
 
     if (ngx_http_llm_capture_init_master(cycle) != NGX_OK) {
         ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
                       "llm capture: no helper process can be started, "
                       "nothing will be written");
+    }
+
+    if (old) {
+        ngx_http_llm_capture_control_keep(ngx_http_llm_capture_main_conf(old),
+                                        ngx_http_llm_capture_main_conf(cycle));
     }
 
     return NGX_OK;

@@ -34,9 +34,7 @@ ngx_http_llm_capture_stat_get(_Atomic uint64_t *word)
 }
 
 
-/* what a page or a scraper can show; ends it */
-
-static void
+void
 ngx_http_llm_capture_stat_text(char *s, size_t len)
 {
     size_t   i;
@@ -170,6 +168,7 @@ ngx_http_llm_capture_stat_path(ngx_http_llm_capture_live_row_t *live,
 
 static void
 ngx_http_llm_capture_stat_row(ngx_http_llm_capture_zone_t *z,
+    const ngx_http_llm_capture_view_t *v,
     const ngx_http_llm_capture_stat_conf_t *conf, uint32_t row,
     ngx_http_llm_capture_stat_row_t *r)
 {
@@ -199,6 +198,10 @@ ngx_http_llm_capture_stat_row(ngx_http_llm_capture_zone_t *z,
     {
         r->coming -= r->n[c] < r->coming ? r->n[c] : r->coming;
     }
+
+    ngx_http_llm_capture_stat_said(&r->said, v, z, conf, row);
+    r->controlled = ngx_http_llm_capture_control_at(v, row, conf->now)
+                    != NGX_HTTP_LLM_CAPTURE_NONE;
 
     live = &ngx_http_llm_capture_zone_live(z)->rows[row];
 
@@ -343,7 +346,8 @@ ngx_http_llm_capture_stat_read(ngx_http_llm_capture_stat_t *s,
     ngx_http_llm_capture_zone_t *z,
     const ngx_http_llm_capture_stat_conf_t *conf)
 {
-    uint32_t     i, n;
+    uint32_t                          i, n;
+    ngx_http_llm_capture_view_t       v;
     ngx_http_llm_capture_stat_row_t  *r;
 
     memset(s, 0, ngx_http_llm_capture_stat_size(z));
@@ -360,6 +364,10 @@ ngx_http_llm_capture_stat_read(ngx_http_llm_capture_stat_t *s,
     s->zone = conf->zone;
     s->helper = conf->helper;
 
+    ngx_http_llm_capture_control_read(&v, z);
+    ngx_http_llm_capture_stat_said(&s->total.said, &v, z, conf,
+                                   NGX_HTTP_LLM_CAPTURE_CONTROL_ALL);
+
     n = atomic_load_explicit(&ngx_http_llm_capture_zone_hdr(z)->ntemplates,
                              memory_order_acquire);
 
@@ -370,7 +378,7 @@ ngx_http_llm_capture_stat_read(ngx_http_llm_capture_stat_t *s,
         }
 
         r = &s->rows[s->nrows];
-        ngx_http_llm_capture_stat_row(z, conf, i, r);
+        ngx_http_llm_capture_stat_row(z, &v, conf, i, r);
 
         if (i < n || r->n[NGX_HTTP_LLM_CAPTURE_C_seen]) {
             s->nrows++;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "ngx_http_llm_capture_args.h"
+#include "ngx_http_llm_capture_control.h"
 #include "ngx_http_llm_capture_zone.h"
 
 
@@ -46,6 +47,19 @@ typedef struct {
 /* times: ms since 1970, 0: never; texts end with a NUL and are UTF-8 */
 
 typedef struct {
+    unsigned              mode;         /* NONE: nothing that still holds */
+    unsigned              ended;
+    uint64_t              since;
+    uint64_t              until;
+    uint64_t              rate;         /* above 2^32: not said */
+    uint64_t              records;
+    uint64_t              records_left;
+    uint64_t              bytes;
+    uint64_t              bytes_left;
+    char                  match[NGX_HTTP_LLM_CAPTURE_MATCH + 3];
+} ngx_http_llm_capture_stat_said_t;
+
+typedef struct {
     char                  name[NGX_HTTP_LLM_CAPTURE_STAT_NAME];
     unsigned              format;       /* FORMATS and more: of several */
 
@@ -55,6 +69,9 @@ typedef struct {
 
     uint64_t              records;      /* of the last RATE seconds */
     uint64_t              bytes;
+
+    uint64_t              controlled;   /* 1: by what was said */
+    ngx_http_llm_capture_stat_said_t  said;
 
     uint64_t              files;
     uint64_t              written;
@@ -126,6 +143,25 @@ void ngx_http_llm_capture_stat_read(ngx_http_llm_capture_stat_t *s,
 
 void ngx_http_llm_capture_stat_waits(ngx_http_llm_capture_stat_t *s,
     uint64_t now, uint64_t mono);
+
+
+/* what a page or a scraper can show; ends it */
+
+void ngx_http_llm_capture_stat_text(char *s, size_t len);
+
+
+/* src/ngx_http_llm_capture_stat_control.c */
+
+void ngx_http_llm_capture_stat_said(ngx_http_llm_capture_stat_said_t *said,
+    const ngx_http_llm_capture_view_t *v,
+    const ngx_http_llm_capture_zone_t *z,
+    const ngx_http_llm_capture_stat_conf_t *conf, uint32_t at);
+
+/* a json_t, and its text, to be freed; NULL: no memory */
+
+void *ngx_http_llm_capture_stat_control(const ngx_http_llm_capture_stat_t *s);
+char *ngx_http_llm_capture_stat_control_json(
+    const ngx_http_llm_capture_stat_t *s, size_t *len);
 
 
 /* src/ngx_http_llm_capture_stat_ring.c: its part of it */

@@ -200,6 +200,8 @@ ngx_http_llm_capture_json_all(json_t *o, const ngx_http_llm_capture_stat_t *s)
                        "arena",
                        "used", ngx_http_llm_capture_json_n(s->arena_used),
                        "capacity", ngx_http_llm_capture_json_n(s->arena)));
+    bad |= json_object_set_new(o, "control",
+             ngx_http_llm_capture_stat_control(s));
     bad |= json_object_set_new(o, "total",
              ngx_http_llm_capture_json_row(&s->total));
     bad |= json_object_set_new(o, "destinations",

@@ -202,6 +202,9 @@ ngx_http_llm_capture_out_sums(ngx_http_llm_capture_out_t *o,
         NGX_HTTP_LLM_CAPTURE_C_answers + 1, NGX_HTTP_LLM_CAPTURE_C_max);
     ngx_http_llm_capture_out_each(o, s, "outcomes_to_come", "gauge",
         "Answers under way.", ngx_http_llm_capture_row_at(coming));
+    ngx_http_llm_capture_out_each(o, s, "controlled", "gauge",
+        "Whether llm_capture_control, not the configuration, decides.",
+        ngx_http_llm_capture_row_at(controlled));
     ngx_http_llm_capture_out_each(o, s, "files", "gauge",
         "Files that this helper has written to.",
         ngx_http_llm_capture_row_at(files));

@@ -38,8 +38,6 @@ static ngx_int_t ngx_http_llm_capture_status_text(ngx_http_request_t *r,
 static size_t ngx_http_llm_capture_status_name(void *ctx, uint32_t row,
     char *text);
 static ngx_int_t ngx_http_llm_capture_status_no_store(ngx_http_request_t *r);
-static ngx_int_t ngx_http_llm_capture_status_send(ngx_http_request_t *r,
-    ngx_http_llm_capture_as_e as, ngx_str_t *text);
 
 
 static ngx_str_t  ngx_http_llm_capture_as_names[] = {
@@ -104,7 +102,9 @@ ngx_http_llm_capture_status_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    return ngx_http_llm_capture_status_send(r, as, &text);
+    return ngx_http_llm_capture_status_send(r, NGX_HTTP_OK,
+                                            &ngx_http_llm_capture_as_types[as],
+                                            &text);
 }
 
 
@@ -244,7 +244,44 @@ static ngx_int_t
 ngx_http_llm_capture_status_text(ngx_http_request_t *r,
     ngx_http_llm_capture_as_e as, ngx_str_t *text)
 {
-    ngx_pool_cleanup_t                *cln;
+    ngx_http_llm_capture_stat_t  *s;
+
+    s = ngx_http_llm_capture_status_read(r);
+
+    if (s == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = (u_char *) (as == NGX_HTTP_LLM_CAPTURE_AS_JSON
+                     ? ngx_http_llm_capture_stat_json(s, &text->len)
+                     : ngx_http_llm_capture_stat_prometheus(s, &text->len));
+
+    return ngx_http_llm_capture_status_own(r, (char *) text->data);
+}
+
+
+ngx_int_t
+ngx_http_llm_capture_status_own(ngx_http_request_t *r, char *text)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(r->pool, 0);
+
+    if (cln == NULL || text == NULL) {
+        free(text);
+        return NGX_ERROR;
+    }
+
+    cln->handler = free;
+    cln->data = text;
+
+    return NGX_OK;
+}
+
+
+ngx_http_llm_capture_stat_t *
+ngx_http_llm_capture_status_read(ngx_http_request_t *r)
+{
     struct timespec                    ts;
     ngx_http_llm_capture_stat_t       *s;
     ngx_http_llm_capture_zone_t       *zone;
@@ -275,26 +312,12 @@ ngx_http_llm_capture_status_text(ngx_http_request_t *r,
     }
 
     s = ngx_palloc(r->pool, ngx_http_llm_capture_stat_size(zone));
-    cln = ngx_pool_cleanup_add(r->pool, 0);
 
-    if (s == NULL || cln == NULL) {
-        return NGX_ERROR;
+    if (s) {
+        ngx_http_llm_capture_stat_read(s, zone, &conf);
     }
 
-    ngx_http_llm_capture_stat_read(s, zone, &conf);
-
-    text->data = (u_char *) (as == NGX_HTTP_LLM_CAPTURE_AS_JSON
-                     ? ngx_http_llm_capture_stat_json(s, &text->len)
-                     : ngx_http_llm_capture_stat_prometheus(s, &text->len));
-
-    if (text->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    cln->handler = free;
-    cln->data = text->data;
-
-    return NGX_OK;
+    return s;
 }
 
 
@@ -332,19 +355,16 @@ ngx_http_llm_capture_status_no_store(ngx_http_request_t *r)
 }
 
 
-static ngx_int_t
-ngx_http_llm_capture_status_send(ngx_http_request_t *r,
-    ngx_http_llm_capture_as_e as, ngx_str_t *text)
+ngx_int_t
+ngx_http_llm_capture_status_send(ngx_http_request_t *r, ngx_uint_t status,
+    const ngx_str_t *type, ngx_str_t *text)
 {
     u_char       *p;
     ngx_buf_t    *b;
     ngx_int_t     rc;
-    ngx_str_t    *type;
     ngx_chain_t   out;
 
-    type = &ngx_http_llm_capture_as_types[as];
-
-    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.status = status;
     r->headers_out.content_length_n = text->len;
     r->headers_out.content_type = *type;
     r->headers_out.content_type_len = type->len;

@@ -74,6 +74,7 @@ ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
     ngx_memzero(&worker, sizeof(ngx_http_llm_capture_worker_t));
 
     ngx_http_llm_capture_kept_drop();
+    ngx_http_llm_capture_pause_init();
 
     /* cache manager, cache loader and foreign helpers come here as well */
 
@@ -191,6 +192,7 @@ ngx_http_llm_capture_refuse(ngx_uint_t row, ngx_http_llm_capture_counter_e why)
     }
 
     if (why == NGX_HTTP_LLM_CAPTURE_C_unmatched
+        || why == NGX_HTTP_LLM_CAPTURE_C_paused
         || why == NGX_HTTP_LLM_CAPTURE_C_sampled_out)
     {
         return;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "ngx_http_llm_capture_zone.h"
+#include "ngx_http_llm_capture_control.h"
 
 
 #define NGX_HTTP_LLM_CAPTURE_MAGIC  0x4c4c4d43617074ULL      /* "LLMCapt" */
@@ -51,7 +51,8 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
                              / NGX_HTTP_LLM_CAPTURE_BLOCK);
 
     z->live = line(sizeof(ngx_http_llm_capture_zone_hdr_t));
-    z->intent = z->live + line(sizeof(ngx_http_llm_capture_live_t));
+    z->control = z->live + line(sizeof(ngx_http_llm_capture_live_t));
+    z->intent = z->control + line(sizeof(ngx_http_llm_capture_control_t));
     z->helper = z->intent + line(sizeof(ngx_http_llm_capture_intent_t));
     z->rings = z->helper + rows;
     z->rows = z->rings + nrings * sizeof(ngx_http_llm_capture_ring_hdr_t);

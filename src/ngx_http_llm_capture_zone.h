@@ -6,9 +6,9 @@
 /*
  * What lies in the shared zone, and where.  Pure: no nginx header.
  *
- *     header | live | intent | rows of the helper | ring headers | rows per
- *     ring, and one for workers that found no ring | chains | next[] of
- *     blocks | waits | rings, page aligned | spill blocks
+ *     header | live | control | intent | rows of the helper | ring headers |
+ *     rows per ring, and one for workers that found no ring | chains | next[]
+ *     of blocks | waits | rings, page aligned | spill blocks
  *
  * Every worker can write every byte of the zone.  So each process keeps the
  * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
@@ -31,7 +31,7 @@
  * Part of the zone's name: a newer layout, or a word that means something else,
  * never meets older memory
  */
-#define NGX_HTTP_LLM_CAPTURE_LAYOUT     5
+#define NGX_HTTP_LLM_CAPTURE_LAYOUT     6
 
 #define NGX_HTTP_LLM_CAPTURE_LINE       64       /* bytes of a cache line */
 #define NGX_HTTP_LLM_CAPTURE_TEMPLATES  64
@@ -77,6 +77,7 @@ typedef enum {
     X(seen)                                                                   \
     X(unmatched)                                                              \
     X(skipped)                                                                \
+    X(paused)                                                                 \
     X(sampled_out)                                                            \
     X(encoded)                                                                \
     X(too_large)                                                              \
@@ -335,6 +336,7 @@ typedef struct {
 
     /* offsets from base */
     size_t                            live;
+    size_t                            control;
     size_t                            intent;
     size_t                            helper;      /* rows of the helper */
     size_t                            rings;       /* ring headers */

@@ -54,7 +54,8 @@ SIZE = 'it must be (a|"auto" or a) size from 1 to 10?2?4?g, such as '
 
 # directive, value as written, what the message must match besides both names
 WRONG = [
-    ('llm_capture', 'yes', 'it must be "on", "off" or contain variables'),
+    ('llm_capture', 'yes',
+     'it must be "on", "off", "paused" or contain variables'),
     ('llm_capture', 'ON', 'it must be "on", "off"'),
     ('llm_capture', '1', 'it must be "on", "off"'),
     ('llm_capture', '""', 'it must be "on", "off"'),

@@ -47,7 +47,7 @@ ALLOWED = {
     'ngx_http_connection_t': 'conf_ctx',
     # before what any patch adds
     'ngx_http_core_loc_conf_t': 'handler',
-    'ngx_http_core_main_conf_t': 'phases',
+    'ngx_http_core_main_conf_t': 'phases prefix_variables variables_hash',
     'ngx_http_core_srv_conf_t': 'merge_slashes',
     'ngx_http_headers_in_t': 'chunked content_length_n headers user_agent',
     'ngx_http_headers_out_t':
@@ -55,7 +55,7 @@ ALLOWED = {
         'content_type_lowcase headers status',
     'ngx_http_phase_t': 'handlers',
     'ngx_http_request_t':
-        'connection err_status filter_finalize header_only headers_in '
+        'args connection err_status filter_finalize header_only headers_in '
         'headers_out http_connection internal main method pool request_body_no_buffering '
         'start_msec start_sec unparsed_uri uri uri_end uri_start '
         'valid_unparsed_uri',
@@ -93,7 +93,9 @@ TYPES = {
     'ngx_event_t.timer': 'ngx_rbtree_node_t',
     'ngx_file_t.name': 'ngx_str_t',
     'ngx_http_core_main_conf_t.phases': 'ngx_http_phase_t',
+    'ngx_http_core_main_conf_t.prefix_variables': 'ngx_array_t',
     'ngx_http_headers_in_t.headers': 'ngx_list_t',
+    'ngx_http_request_t.args': 'ngx_str_t',
     'ngx_http_request_t.connection': 'ngx_connection_t',
     'ngx_http_request_t.headers_in': 'ngx_http_headers_in_t',
     'ngx_http_request_t.headers_out': 'ngx_http_headers_out_t',

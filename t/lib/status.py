@@ -60,3 +60,22 @@ def samples(data):
     if len(lines) != len(found):
         raise AssertionError(f'{len(lines)} lines, {len(found)} samples')
     return found
+
+
+CONTROL = 'location = /control { llm_capture_control; }'
+
+
+def control(ng, args, method='POST', **kw):
+    return request(ng.port, '/control?' + args, method=method, **kw)
+
+
+def say(ng, args):
+    """What holds then, which status says too."""
+    answer = control(ng, args)
+    if answer.status != 200:
+        raise AssertionError(f'{args}: {answer.status} {answer.body}')
+    got = json.loads(answer.body)
+    seen = status(ng)['control']
+    if seen != got:
+        raise AssertionError(f'{got} is not {seen}')
+    return got

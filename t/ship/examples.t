@@ -12,8 +12,8 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '../lib'))
-from llmcapture import (CAPTURE_PATH, TOP, Nginx, Upstream,  # noqa: E402
-                        case, free_port, is_, ok, request)
+from llmcapture import (CAPTURE_PATH, TOP, Connection,       # noqa: E402
+                        Nginx, Upstream, case, free_port, is_, ok, request)
 
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 PROMPT = b'{"model":"m","prompt":"hi"}'
@@ -107,7 +107,26 @@ def status(ng):
        "the other port's goes to the server")
 
 
-USES = {'minimal.conf': minimal, 'nim-migration.conf': nim, 'traces.conf': traces,
+def control(ng):
+    def two():
+        for _ in range(2):
+            request(ng.port, '/v1/chat/completions', CHAT)
+
+    two()
+    with Connection(OTHER) as c:
+        c.send(b'POST /control?capture=on HTTP/1.1\r\nHost: evil.example\r\n'
+               b'Content-Length: 0\r\n\r\n')
+        is_(c.response().status, 403, 'by another name')
+    two()
+    is_(request(OTHER, '/control?capture=on&records=1').status, 200, 'on')
+    two()
+    ng.wait_records('chat', 1)
+    got = json.loads(request(OTHER, '/status', method='GET').body)
+    is_((got['total']['requests']['seen'], got['total']['requests']['paused'],
+         got['control']['all']['ended']), (6, 5, 'records'), 'one, when told')
+
+
+USES = {'control.conf': control, 'minimal.conf': minimal, 'nim-migration.conf': nim, 'traces.conf': traces,
         'status.conf': status, 'vllm.conf': vllm}
 
 for path in sorted(glob.glob(TOP + '/conf-examples/*.conf')):

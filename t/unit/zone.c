@@ -23,6 +23,7 @@
 
 #include <cmocka.h>
 
+#include "../../src/ngx_http_llm_capture_control.h"
 #include "../../src/ngx_http_llm_capture_zone.h"
 
 
@@ -77,6 +78,8 @@ check(uint32_t nrings, uint64_t queue, size_t page)
           sizeof(ngx_http_llm_capture_zone_hdr_t), page },
         { at(ngx_http_llm_capture_zone_live(&z)),
           sizeof(ngx_http_llm_capture_live_t), LINE },
+        { at(ngx_http_llm_capture_zone_control(&z)),
+          sizeof(ngx_http_llm_capture_control_t), LINE },
         { at(ngx_http_llm_capture_zone_intent(&z)),
           sizeof(ngx_http_llm_capture_intent_t), LINE },
         { at(ngx_http_llm_capture_zone_helper(&z)),

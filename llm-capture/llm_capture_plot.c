@@ -172,6 +172,35 @@ llm_capture_plot_hist(FILE *to, const char *name, const llm_capture_hist_t *h,
 }
 
 
+/* seconds in which requests were dropped, as the manifest says */
+
+static void
+llm_capture_plot_gaps(const llm_capture_shape_t *s, FILE *to)
+{
+    size_t   i;
+    double   from;
+    json_t  *gap, *gaps;
+
+    if (s->manifest == NULL) {
+        return;
+    }
+
+    gaps = json_object_get(s->manifest->json, "gaps");
+    from = json_number_value(json_object_get(s->manifest->json, "t0"))
+           + floor(s->times.first / 1000) * 1000;
+
+    fputs(",\"gaps\":[", to);
+
+    json_array_foreach(gaps, i, gap) {
+        fprintf(to, "%s[%.15g,%.15g]", i ? "," : "",
+                (json_number_value(json_object_get(gap, "from")) - from) / 1000,
+                (json_number_value(json_object_get(gap, "to")) - from) / 1000);
+    }
+
+    fputs("]", to);
+}
+
+
 static void
 llm_capture_plot_data(const llm_capture_shape_t *s, FILE *to)
 {
@@ -193,6 +222,7 @@ llm_capture_plot_data(const llm_capture_shape_t *s, FILE *to)
         }
 
         fputs("]", to);
+        llm_capture_plot_gaps(s, to);
     }
 
     llm_capture_plot_hist(to, "input", &s->input, s->input_from);

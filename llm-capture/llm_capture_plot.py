@@ -37,7 +37,12 @@ def arrivals(axes):
     times = [i * step for i in range(len(counts) + 1)]
     axes.stairs(counts, times, fill=True, color='#76b900', alpha=.35)
     axes.stairs(counts, times, color='#4b7a00', linewidth=1)
-    axes.set_title('Arrivals')
+    for start, end in data.get('gaps', []):
+        axes.axvspan(max(start / scale, 0), end / scale, color='#c0392b',
+                     alpha=.3, linewidth=0)
+        axes.axvline(start / scale, color='#c0392b', linewidth=1, alpha=.5)
+    axes.set_title('Arrivals, and when requests were dropped'
+                   if data.get('gaps') else 'Arrivals')
     axes.set_ylabel('requests a second')
     axes.set_xlabel(unit)
     axes.set_xlim(0, times[-1])

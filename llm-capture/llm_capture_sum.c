@@ -122,7 +122,20 @@ llm_capture_sum_writers(llm_capture_sum_t *sum, const json_t *json)
 }
 
 
-/* a live file may have more than its manifest says, and never less */
+/* what stood there when counting began is not in the counts */
+
+static unsigned
+llm_capture_sum_found(const llm_capture_manifest_t *m)
+{
+    return llm_capture_manifest_int(json_object_get(m->json, "found"), "bytes")
+           > 0;
+}
+
+
+/*
+ * A live file may have more than its manifest says, and never less.  null: it
+ * is not known until the file is sealed and read.
+ */
 
 static void
 llm_capture_sum_number(llm_capture_sum_t *sum, const llm_capture_manifest_t *m,
@@ -131,6 +144,10 @@ llm_capture_sum_number(llm_capture_sum_t *sum, const llm_capture_manifest_t *m,
     int64_t  said;
 
     said = llm_capture_manifest_int(m->json, name);
+
+    if (json_is_null(json_object_get(m->json, name))) {
+        return;
+    }
 
     if (said < 0) {
         llm_capture_wrong(sum, "the manifest has no %s", name);
@@ -194,8 +211,8 @@ llm_capture_sum_time(llm_capture_sum_t *sum, const llm_capture_manifest_t *m,
         llm_capture_wrong(sum, "no row has a timestamp, the manifest says"
                           " %s %.15g", name, said);
 
-    } else if (m->sealed ? said != is
-                         : *name == 'f' ? is > said : is < said)
+    } else if (m->sealed && !llm_capture_sum_found(m)
+               ? said != is : *name == 'f' ? is > said : is < said)
     {
         llm_capture_wrong(sum, "%s %.15g, the manifest says %.15g", name, is,
                           said);
@@ -207,22 +224,22 @@ static void
 llm_capture_sum_rows(llm_capture_sum_t *sum, const llm_capture_manifest_t *m,
     const llm_capture_facts_t *f)
 {
-    int64_t      found, behind;
+    int64_t      rows, behind;
     const char  *format;
 
-    found = llm_capture_manifest_int(json_object_get(m->json, "found"),
-                                     "rows");
-    found = found < 0 ? 0 : found;
-
-    if (m->sealed && (uint64_t) found + m->recorded > f->rows) {
+    if (m->sealed && m->recorded > f->rows) {
         llm_capture_wrong(sum, "rows are missing: %" PRIu64 " are there, %"
-                          PRIu64 " were recorded%s", f->rows, m->recorded,
-                          found ? " behind those that were found" : "");
+                          PRIu64 " were recorded", f->rows, m->recorded);
     }
 
-    behind = (int64_t) f->rows - llm_capture_manifest_int(m->json, "rows");
+    rows = llm_capture_manifest_int(m->json, "rows");
+    behind = (int64_t) f->rows - rows;
 
-    if (!m->sealed) {
+    if (rows < 0) {
+        llm_capture_remark(sum, llm_capture_format(
+            "rows stood there before: its manifest does not know how many"));
+
+    } else if (!m->sealed) {
         llm_capture_remark(sum, llm_capture_format(
             "it is live: its manifest is %" PRId64 " rows behind",
             behind > 0 ? behind : 0));

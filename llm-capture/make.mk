@@ -62,8 +62,8 @@ install-llm-capture: llm-capture
 test-llm-capture: llm-capture
 	$(PROVE) t/cli
 
-# a table of ratios; nothing passes or fails by time
-bench-llm-capture: build/llm-capture
+# a table into docs/; nothing passes or fails by time
+bench-llm-capture: build/llm-capture $(VENV)/done
 	$(DEPS) jq time util-linux
-	@$(VENV)/bin/python -m pip -q --disable-pip-version-check install duckdb
-	@$(VENV)/bin/python t/bench/cli.py
+	@$(VENV)/bin/python t/bench/cli.py > docs/command-speed.md.new
+	@mv docs/command-speed.md.new docs/command-speed.md

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How fast llm-capture reads, beside tools that do the same.
 
-    t/bench/cli.py [MEGABYTES]
+    t/bench/cli.py [MEGABYTES] > docs/command-speed.md
 
 One file, from the page cache, on one core, best of three, by the time that the
-processor worked; so only the ratios within a run mean something.  Then the most memory that it takes, from 1 MB to
-10 GB.  jq, DuckDB and AIPerf's loader are left out where they are missing.
+processor worked; so the ratios within a run mean most.  Then the most memory
+that it takes, from 1 MB to 10 GB.  jq, DuckDB and AIPerf's loader are left out
+where they are missing.
 """
 
 import json
@@ -16,15 +17,27 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
+from cli import manifest                                    # noqa: E402
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 PROGRAM = TOP + '/build/llm-capture'
 PYTHON = TOP + '/build/venv/bin/python'
-SIZE = float(sys.argv[1]) if len(sys.argv) > 1 else 1000
+SIZE = float(sys.argv[1]) if len(sys.argv) > 1 else 500
 CORE = max(os.sched_getaffinity(0))
+with open('/proc/cpuinfo') as cpu:
+    MODEL = next((line.split(': ')[1].strip() for line in cpu
+                  if line.startswith('model name')), 'this machine')
 # a row has one, so that no two pieces of a pipe need be alike
 MARK = '@@@@@@@@'
 LETTERS = 'abcdefghijklmnopqrstuvwxyz'
+
+HEAD = f'''# How fast llm-capture reads
+
+One run of `make bench-llm-capture`, which writes this page; on one core
+({MODEL}), seconds that the processor worked, best of 3.
+'''
 
 # each reads every row, says whether it is one, and counts
 LOADER = '''
@@ -104,7 +117,8 @@ def has(python, module):
 
 
 def tools(path):
-    yield 'llm-capture validate', [PROGRAM, 'validate', path]
+    yield 'llm-capture validate', [PROGRAM, 'validate', '--no-manifest', path]
+    yield 'and its manifest\'s sha256', [PROGRAM, 'validate', path]
     yield 'llm-capture inspect', [PROGRAM, 'inspect', path]
     if has(PYTHON, 'orjson'):
         yield 'Python, orjson alone', [PYTHON, '-c', ORJSON, path]
@@ -122,7 +136,7 @@ def speed(path):
     found = [(name, min(once(command) for _ in range(3)))
              for name, command in tools(path)]
     first = found[0][1][0]
-    print(f'{size / 1e9:.2f} GB from page cache, one core, best of 3\n')
+    print(f'{size / 1e9:.2f} GB from the page cache:\n')
     print('| | seconds | GB/s | times validate | MB |\n|---|---|---|---|---|')
     for name, (seconds, memory) in found:
         print(f'| {name} | {seconds:.2f} | {size / 1e9 / seconds:.2f} '
@@ -131,7 +145,8 @@ def speed(path):
 
 def memory(piece):
     """Pieces of 1 MB, each with texts of its own, through a pipe."""
-    print('\n| MB through a pipe | validate, MB | inspect, MB |\n|---|---|---|')
+    print('\nThe most memory that it takes has a bound:\n')
+    print('| MB through a pipe | validate, MB | inspect, MB |\n|---|---|---|')
     for megabytes in 1, 100, 1000, 10000:
         def feed(to):
             for i in range(megabytes):
@@ -149,6 +164,8 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-bench-') as work:
     with open(path, 'rb') as f:
         while f.read(1 << 24):          # into the page cache
             pass
+    print(HEAD)
+    manifest(path)
     speed(path)
     with open(path, 'rb') as f:
         piece = f.read(1_000_000)

@@ -74,8 +74,16 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         found = reports('validate', path)[0]['manifest']
         is_((found['ok'], found['sealed'], found['seen'], found['why'],
              found['file']), (True, True, 9, [], beside(path)), 'as JSON')
-        manifest(path, found={'rows': 1, 'bytes': 9}, recorded=3, seen=3)
+        manifest(path, found={'rows': 1, 'bytes': 9}, recorded=3, seen=3,
+                 first_timestamp=10)
         is_(validate(path)[0], 0, 'rows that were there before')
+        said = manifest(path, rows=None, sha256=None, recorded=2, seen=2,
+                        found={'rows': None, 'bytes': 9}, first_timestamp=20)
+        is_([e.message for e in schema.iter_errors(said)], [],
+            'or nobody knows how many: by the schema')
+        code, out, _ = validate(path)
+        is_(code, 0, 'no reason to refuse it')
+        like(out, 'does not know how many', 'it is told')
         manifest(path, sha256=None)
         code, out, _ = validate(path)
         is_(code, 0, 'sealed, and not yet read')
@@ -177,6 +185,9 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         like(out, r'(?m)^left out +0 pending, 10 queue_full, 7 sampled_out',
              'and why')
         like(out, r'(?m)^gaps +10 requests, 0 s - 2 s', 'and when')
+        is_(cli('inspect', '--plot', work + '/p.svg', path)[0], 0, 'a picture')
+        with open(work + '/p.svg') as f:
+            ok('when requests were dropped' in f.read(), 'and when in it')
         other = write(work + '/other.jsonl', *rows(9))
         is_(reports('inspect', '--manifest', beside(path), other)[0][
             'manifest']['dropped'], 10, '--manifest')

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from llmcapture import (Nginx, Upstream, case, diag, is_, ok,
                         request)                            # noqa: E402
 from tap import like                                        # noqa: E402
-from cli import cli, write                             # noqa: E402
+from cli import beside, cli, manifest, write                # noqa: E402
 from replay import aiperf, make_tokenizer                   # noqa: E402
 
 COUNT = 16
@@ -118,6 +118,17 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work, \
              'goodput')
         like(check(out, ready, *outcomes, '--goodput', 'request_latency:0')[
             1]['goodput']['said'], rf'^0 of {COUNT}', 'of a goal that is not')
+
+        for drops, want in (0, (0, True)), (5, (3, None)):
+            manifest(first, destination={
+                'path': 'x', 'seen': COUNT + drops, 'recorded': COUNT,
+                'pending': 0, 'reasons': {'queue_full': drops}})
+            code, checks = check(out, ready, *outcomes, '--manifest',
+                                 beside(first))
+            is_((code, checks['capture']['ok']), want,
+                f'a capture that lacks {drops} requests')
+        like(checks['capture']['said'], f'5 of {COUNT + 5} requests .*dropped',
+             'which is said')
 
     with case('a Git-LFS pointer'):
         path = write(work + '/lfs.jsonl', b'version https://git-lfs.github.'

@@ -28,6 +28,22 @@ def read(path):
         return f.read()
 
 
+def spoken(*args):
+    """What is said on a terminal."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(PROGRAM, [PROGRAM, *args])
+    said = b''
+    try:
+        while chunk := os.read(fd, 4096):
+            said += chunk
+    except OSError:                 # it has ended
+        pass
+    os.waitpid(pid, 0)
+    os.close(fd)
+    return said.decode()
+
+
 def validate(*args):
     return cli('validate', '--text', *args)
 
@@ -145,6 +161,14 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         like(said.decode(), r'\d\.\d GB, \d+\.\d\d GB/s', 'with its rate')
         os.close(master)
         is_(cli('validate', '-', input=data * 500)[2], '', 'none in a pipe')
+        # until it takes long enough to be told
+        for times in 300, 1000, 3000, 10000:
+            with open(work + '/long.gz', 'wb') as f:
+                f.write(gzip.compress(data * 2) * times)
+            said = spoken('validate', work + '/long.gz')
+            if 'left' in said:
+                break
+        like(said, r', \d+%, \d+:\d\d left', 'of a file: and the time left')
 
     with case('to whom it speaks'):
         is_(reports('validate', good)[0], {
@@ -155,15 +179,6 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
             'warnings': [], 'manifest': None}, 'JSON to a program')
         code, out, _ = cli('validate', '-', input=read(good))
         is_((code, json.loads(out)['rows']), (0, 2), 'from a pipe')
-        pid, fd = pty.fork()
-        if pid == 0:
-            os.execv(PROGRAM, [PROGRAM, 'validate', good])
-        said = b''
-        try:
-            while chunk := os.read(fd, 4096):
-                said += chunk
-        except OSError:                 # it has ended
-            pass
-        os.waitpid(pid, 0)
-        like(said.decode(), r'good\.jsonl: mooncake_trace: 2 rows, 0 bad',
+        said = spoken('validate', good)
+        like(said, r'good\.jsonl: mooncake_trace: 2 rows, 0 bad',
              'text to a terminal')

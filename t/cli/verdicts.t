@@ -14,6 +14,8 @@ import random
 import sys
 import tempfile
 
+import zstandard
+
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from tap import case, diag, is_, ok                         # noqa: E402
 from aiperf_loader import Loaders                           # noqa: E402
@@ -176,6 +178,12 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
                   for b in bodies])]:
             wrong, refused = compare(work, kind, files, judge)
             is_(wrong, [], f'{kind}: the same verdicts, {refused} refused')
+
+    with case('a zstd'):
+        for kind, line in [('raw_payload', BODIES[0]),
+                           ('mooncake_trace', b'{"payload":%s}' % BODIES[0])]:
+            is_(compare(work, kind, [zstandard.compress(line + b'\n')], judge),
+                ([], 1), f'{kind}: neither takes it')
 
     with case('spoiled files'):
         diag(f'LLM_CAPTURE_SEED={SEED} LLM_CAPTURE_COUNT={COUNT}')

@@ -70,7 +70,8 @@ llm_capture_sum_counts(llm_capture_sum_t *sum, const json_t *object,
     const char *who)
 {
     json_t      *value;
-    int64_t      seen, recorded, pending, reasons;
+    int64_t      seen, recorded, pending;
+    uint64_t     reasons;
     const char  *name;
 
     seen = llm_capture_manifest_int(object, "seen");
@@ -79,16 +80,18 @@ llm_capture_sum_counts(llm_capture_sum_t *sum, const json_t *object,
     reasons = 0;
 
     json_object_foreach(json_object_get(object, "reasons"), name, value) {
-        reasons += json_integer_value(value);
+        reasons += (uint64_t) json_integer_value(value);
     }
 
     if (seen < 0 || recorded < 0 || pending < 0) {
         llm_capture_wrong(sum, "the manifest%s has no seen, recorded or"
                           " pending", who);
 
-    } else if (seen != recorded + reasons + pending) {
+    } else if ((uint64_t) seen
+               != (uint64_t) recorded + reasons + (uint64_t) pending)
+    {
         llm_capture_wrong(sum, "the manifest%s does not add up: %" PRId64
-                          " seen, but %" PRId64 " recorded, %" PRId64
+                          " seen, but %" PRId64 " recorded, %" PRIu64
                           " left out, %" PRId64 " pending", who, seen,
                           recorded, reasons, pending);
     }
@@ -96,27 +99,27 @@ llm_capture_sum_counts(llm_capture_sum_t *sum, const json_t *object,
 
 
 static void
-llm_capture_sum_writers(llm_capture_sum_t *sum, const json_t *json)
+llm_capture_sum_writers(llm_capture_sum_t *sum,
+    const llm_capture_manifest_t *m)
 {
     json_t    *writers, *writer;
     size_t     i;
-    int64_t    seen, recorded;
+    uint64_t   seen, recorded;
 
-    writers = json_object_get(json, "writers");
+    writers = json_object_get(m->json, "writers");
     seen = recorded = 0;
 
     json_array_foreach(writers, i, writer) {
         llm_capture_sum_counts(sum, writer, ", of one that wrote,");
-        seen += llm_capture_manifest_int(writer, "seen");
-        recorded += llm_capture_manifest_int(writer, "recorded");
+        seen += (uint64_t) llm_capture_manifest_int(writer, "seen");
+        recorded += (uint64_t) llm_capture_manifest_int(writer, "recorded");
     }
 
     if (json_array_size(writers)
-        && (seen != llm_capture_manifest_int(json, "seen")
-            || recorded != llm_capture_manifest_int(json, "recorded")))
+        && (seen != m->seen || recorded != m->recorded))
     {
         llm_capture_wrong(sum, "the manifest is not the sum of those that"
-                          " wrote: %" PRId64 " seen, %" PRId64 " recorded",
+                          " wrote: %" PRIu64 " seen, %" PRIu64 " recorded",
                           seen, recorded);
     }
 }
@@ -270,7 +273,7 @@ llm_capture_sum(llm_capture_sum_t *sum, const llm_capture_manifest_t *m,
     }
 
     llm_capture_sum_counts(sum, m->json, "");
-    llm_capture_sum_writers(sum, m->json);
+    llm_capture_sum_writers(sum, m);
     llm_capture_sum_counts(sum, json_object_get(m->json, "destination"),
                            "'s destination");
     llm_capture_sum_size(sum, m, f);

@@ -2,6 +2,7 @@
 """What stands beside a file: its manifest, and the segments of a rotation."""
 
 import gzip
+import itertools
 import json
 import os
 import sys
@@ -122,6 +123,16 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
             f.write(b'j')
         is_(validate('--no-manifest', path)[0], 0, 'one byte of a text')
         like(validate(path)[1], 'sha256', 'is seen by the sha256 alone')
+
+    with case('validate: members of other types'):
+        said = manifest(path)
+        codes = set()
+        for name, value in itertools.product(said, [
+                None, -1, 1.5, 10 ** 30, 2 ** 63 - 1, 'x', [], [1], {'a': 'b'},
+                [{'from': 'x'}]]):
+            write(beside(path), {**said, name: value})
+            codes |= {validate(path)[0], cli('inspect', path)[0]}
+        is_(codes, {0, 1}, 'are told or not, and nothing worse')
 
     with case('validate: a live file'):
         live = write(work + '/live.jsonl', *rows(4))

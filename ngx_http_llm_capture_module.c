@@ -144,6 +144,34 @@ static ngx_command_t  ngx_http_llm_capture_commands[] = {
       offsetof(ngx_http_llm_capture_loc_conf_t, output_text),
       NULL },
 
+    { ngx_string("llm_capture_rotate"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_llm_capture_set_rotate,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("llm_capture_label"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_llm_capture_set_label,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("llm_capture_max_disk"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE12,
+      ngx_http_llm_capture_set_max_disk,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("llm_capture_min_free"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_llm_capture_set_min_free,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("llm_capture_status"),
       NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_llm_capture_set_status,
@@ -377,7 +405,8 @@ ngx_http_llm_capture_init(ngx_conf_t *cf)
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_llm_capture_module);
 
     if (mcf->destinations.nelts
-        && ngx_http_llm_capture_shm_add(cf, mcf) != NGX_OK)
+        && (ngx_http_llm_capture_keep_init(cf, mcf) != NGX_OK
+            || ngx_http_llm_capture_shm_add(cf, mcf) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -413,7 +442,10 @@ ngx_http_llm_capture_create_main_conf(ngx_conf_t *cf)
      *     mcf->args_file = { 0, NULL };
      *     mcf->defaults = NULL;
      *     mcf->key = { 0 };
+     *     mcf->keeping = { 0 };
      *     mcf->keyed = 0;
+     *     mcf->max_disk_set = 0;
+     *     mcf->min_free_set = 0;
      *     mcf->session = NULL;
      *     mcf->shm_zone = NULL;
      */
@@ -476,6 +508,11 @@ ngx_http_llm_capture_create_loc_conf(ngx_conf_t *cf)
      *     conf->session = NULL;
      *     conf->session_file = NULL;
      *     conf->session_line = 0;
+     *     conf->policy = { 0 };
+     *     conf->rotate_file = NULL;
+     *     conf->rotate_line = 0;
+     *     conf->label_file = NULL;
+     *     conf->label_line = 0;
      *     conf->pattern = { 0, NULL };
      *     conf->regex = NULL;
      *     conf->jit = 0;
@@ -565,6 +602,8 @@ ngx_http_llm_capture_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->sample_key = prev->sample_key;
     }
 
+    ngx_http_llm_capture_merge_policy(conf, prev);
+
     mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_llm_capture_module);
 
     if (conf->enable_wanted == NGX_CONF_UNSET_UINT
@@ -628,7 +667,9 @@ ngx_http_llm_capture_enable(ngx_conf_t *cf,
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_llm_capture_check_rows(cf, conf) != NGX_OK) {
+    if (ngx_http_llm_capture_policies(cf, mcf, conf) != NGX_OK
+        || ngx_http_llm_capture_check_rows(cf, conf) != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 

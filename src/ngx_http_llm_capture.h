@@ -22,6 +22,7 @@
 
 #include "ngx_http_llm_capture_zone.h"
 #include "ngx_http_llm_capture_control.h"
+#include "ngx_http_llm_capture_policy.h"
 #include "ngx_http_llm_capture_record.h"
 #include "ngx_http_llm_capture_siphash.h"
 #include "ngx_http_llm_capture_stat.h"
@@ -68,7 +69,10 @@ typedef struct {
     uint64_t                       args_queue;      /* 0: no args */
     uint8_t                        key[NGX_HTTP_LLM_CAPTURE_KEY];
     ngx_array_t                   *session;         /* the default */
+    ngx_http_llm_capture_keeping_t keeping;
     unsigned                       keyed:1;         /* llm_capture_key_file */
+    unsigned                       max_disk_set:1;
+    unsigned                       min_free_set:1;
     unsigned                       args_off:1;      /* nothing is captured */
     unsigned                       args_bad_path:1; /* nor to a default path */
 
@@ -130,6 +134,12 @@ struct ngx_http_llm_capture_loc_conf_s {
     size_t                         max_request_bytes;
     uint64_t                       sample;          /* of 2^32: kept below */
     ngx_http_complex_value_t      *sample_key;      /* NULL: by request */
+
+    ngx_http_llm_capture_policy_t  policy;
+    u_char                        *rotate_file;     /* where it was set, */
+    ngx_uint_t                     rotate_line;     /* for a message */
+    u_char                        *label_file;
+    ngx_uint_t                     label_line;
 
     ngx_str_t                      pattern;
     pcre2_code                    *regex;
@@ -232,6 +242,30 @@ void ngx_http_llm_capture_session(ngx_http_llm_capture_ctx_t *ctx);
 /* is it of a session that is kept, or a request of none that is? */
 ngx_uint_t ngx_http_llm_capture_sampled_request(
     ngx_http_llm_capture_ctx_t *ctx);
+
+
+/* src/ngx_http_llm_capture_keeping.c */
+
+char *ngx_http_llm_capture_set_rotate(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_label(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_max_disk(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_llm_capture_set_min_free(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+void ngx_http_llm_capture_merge_policy(ngx_http_llm_capture_loc_conf_t *conf,
+    ngx_http_llm_capture_loc_conf_t *prev);
+
+/* of a place that captures: is it that of all that write to its path? */
+ngx_int_t ngx_http_llm_capture_policies(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf,
+    ngx_http_llm_capture_loc_conf_t *conf);
+
+/* all of them, for the helper */
+ngx_int_t ngx_http_llm_capture_keep_init(ngx_conf_t *cf,
+    ngx_http_llm_capture_main_conf_t *mcf);
 
 
 /* src/ngx_http_llm_capture_key_file.c */

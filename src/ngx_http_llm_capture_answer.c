@@ -310,6 +310,7 @@ ngx_http_llm_capture_answer_called(ngx_http_llm_capture_counter_e why)
         return NGX_HTTP_LLM_CAPTURE_C_outcome_encoded;
     case NGX_HTTP_LLM_CAPTURE_C_failed:
     case NGX_HTTP_LLM_CAPTURE_C_bad_path:
+    case NGX_HTTP_LLM_CAPTURE_C_disk_limit:
         return NGX_HTTP_LLM_CAPTURE_C_outcome_failed;
     case NGX_HTTP_LLM_CAPTURE_C_queue_full:
         return NGX_HTTP_LLM_CAPTURE_C_outcome_queue_full;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ngx_http_llm_capture_book.h"
 #include "ngx_http_llm_capture_live.h"
 
 
@@ -333,6 +334,35 @@ ngx_http_llm_capture_batch(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* if the disk is not to take it, it is counted at once: nothing waits */
+
+static int
+ngx_http_llm_capture_batch_fits(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest, unsigned n)
+{
+    uint64_t                        bytes;
+    unsigned                        i;
+    ngx_http_llm_capture_upload_t  *u;
+
+    for (bytes = 0, i = 0; i < n; i++) {
+        u = d->batch[i];
+        bytes += (u->text ? u->text_len : u->len)
+                 + NGX_HTTP_LLM_CAPTURE_JOIN;
+    }
+
+    if (ngx_http_llm_capture_disk_room(d, dest, bytes)) {
+        return 1;
+    }
+
+    for (i = 0; i < n; i++) {
+        ngx_http_llm_capture_upload_refuse(d, d->batch[i],
+                                           NGX_HTTP_LLM_CAPTURE_C_disk_limit);
+    }
+
+    return 0;
+}
+
+
 /* what was not written goes back to the front of the queue, in its order */
 
 static void
@@ -387,6 +417,11 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
 
     n = ngx_http_llm_capture_batch(d, dest, &niov);
 
+    if (!ngx_http_llm_capture_batch_fits(d, dest, n)) {
+        ngx_http_llm_capture_settle(d);
+        return 1;
+    }
+
     if (ngx_http_llm_capture_lines(d, n, niov) == -1) {
         ngx_http_llm_capture_unbatch(d, dest, 0, n);
         return 0;
@@ -421,7 +456,8 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
         add[dest->format == NGX_HTTP_LLM_CAPTURE_OUTCOMES
                 ? NGX_HTTP_LLM_CAPTURE_C_outcome_failed
                 : NGX_HTTP_LLM_CAPTURE_C_failed] = n;
-        ngx_http_llm_capture_commit(d, dest->row, d->batch, n, add);
+        ngx_http_llm_capture_commit(d, dest->row, dest->account, d->batch, n,
+                                    add);
         return 1;
     }
 
@@ -429,7 +465,14 @@ ngx_http_llm_capture_write(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_live_written(d, dest, done,
                                       add[NGX_HTTP_LLM_CAPTURE_C_bytes]);
     ngx_http_llm_capture_unbatch(d, dest, done, n);
-    ngx_http_llm_capture_commit(d, dest->row, d->batch, done, add);
+
+    if (done) {
+        ngx_http_llm_capture_book_written(d, dest, it, done);
+    }
+
+    ngx_http_llm_capture_commit(d, dest->row, dest->account, d->batch, done,
+                                add);
+    ngx_http_llm_capture_book_committed(d, dest);
 
     return done == n;
 }

@@ -318,6 +318,7 @@ ngx_http_llm_capture_care_reopen(ngx_http_llm_capture_care_t *care)
     for (i = 0; i < care->n; i++) {
         if (care->zones[i].work.writer) {
             ngx_http_llm_capture_writer_reopen(care->zones[i].work.writer);
+            ngx_http_llm_capture_drain_renamed(care->zones[i].work.drain);
         }
     }
 }

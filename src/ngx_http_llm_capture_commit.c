@@ -17,8 +17,16 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_book.h"
 #include "ngx_http_llm_capture_point.h"
+
+
+/* as a row, and an account, must stand after a commit */
+
+typedef struct {
+    uint64_t                        n[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                        file[NGX_HTTP_LLM_CAPTURE_C_max];
+} ngx_http_llm_capture_after_t;
 
 
 void
@@ -76,6 +84,12 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
         ngx_http_llm_capture_spill_free(d, u->chain);
     }
 
+    if (u->dest->account != NGX_HTTP_LLM_CAPTURE_NONE
+        && !ngx_http_llm_capture_is_answer(u))
+    {
+        d->books[u->dest->account].npending--;
+    }
+
     d->nuploads--;
     d->nanswers -= ngx_http_llm_capture_is_answer(u);
     d->rings[u->ring].nuploads -= !u->held;
@@ -85,9 +99,12 @@ ngx_http_llm_capture_commit_upload(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* the counters as they must stand; file: NULL without an account */
+
 static void
 ngx_http_llm_capture_commit_row(ngx_http_llm_capture_drain_t *d, uint32_t row,
-    const uint64_t n[NGX_HTTP_LLM_CAPTURE_C_max])
+    uint32_t account, const uint64_t n[NGX_HTTP_LLM_CAPTURE_C_max],
+    const uint64_t file[NGX_HTTP_LLM_CAPTURE_C_max])
 {
     unsigned                        c;
     ngx_http_llm_capture_row_t     *r;
@@ -102,6 +119,11 @@ ngx_http_llm_capture_commit_row(ngx_http_llm_capture_drain_t *d, uint32_t row,
         atomic_store_explicit(&r->n[c], n[c], memory_order_release);
     }
 
+    if (account != NGX_HTTP_LLM_CAPTURE_NONE) {
+        memcpy(ngx_http_llm_capture_zone_account(&d->zone, account)->n, file,
+               NGX_HTTP_LLM_CAPTURE_C_max * sizeof(uint64_t));
+    }
+
     NGX_HTTP_LLM_CAPTURE_POINT("counted");
 
     atomic_store_explicit(&it->state, NGX_HTTP_LLM_CAPTURE_INTENT_NONE,
@@ -113,24 +135,36 @@ ngx_http_llm_capture_commit_row(ngx_http_llm_capture_drain_t *d, uint32_t row,
 
 static void
 ngx_http_llm_capture_commit_begin(ngx_http_llm_capture_drain_t *d,
-    uint32_t row, unsigned n, const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max],
-    uint64_t after[NGX_HTTP_LLM_CAPTURE_C_max])
+    uint32_t row, uint32_t account, unsigned n,
+    const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max],
+    ngx_http_llm_capture_after_t *after)
 {
-    unsigned                        c;
-    ngx_http_llm_capture_row_t     *r;
-    ngx_http_llm_capture_intent_t  *it;
+    unsigned                         c;
+    ngx_http_llm_capture_row_t      *r;
+    ngx_http_llm_capture_intent_t   *it;
+    ngx_http_llm_capture_account_t  *a;
 
     it = ngx_http_llm_capture_zone_intent(&d->zone);
     r = ngx_http_llm_capture_zone_helper(&d->zone) + row;
 
     it->row = row;
+    it->account = account;
     it->nrefs = n;
     it->recorded = add[NGX_HTTP_LLM_CAPTURE_C_recorded] != 0;
 
     for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
-        after[c] = atomic_load_explicit(&r->n[c], memory_order_relaxed)
-                   + add[c];
-        it->n[c] = after[c];
+        after->n[c] = atomic_load_explicit(&r->n[c], memory_order_relaxed)
+                      + add[c];
+        it->n[c] = after->n[c];
+    }
+
+    if (account != NGX_HTTP_LLM_CAPTURE_NONE) {
+        a = ngx_http_llm_capture_zone_account(&d->zone, account);
+
+        for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
+            after->file[c] = a->n[c] + add[c];
+            it->file[c] = after->file[c];
+        }
     }
 
     NGX_HTTP_LLM_CAPTURE_POINT("before commit");
@@ -144,13 +178,13 @@ ngx_http_llm_capture_commit_begin(ngx_http_llm_capture_drain_t *d,
 
 void
 ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
-    ngx_http_llm_capture_upload_t **u, unsigned n,
+    uint32_t account, ngx_http_llm_capture_upload_t **u, unsigned n,
     const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max])
 {
-    unsigned  i;
-    uint64_t  after[NGX_HTTP_LLM_CAPTURE_C_max];
+    unsigned                      i;
+    ngx_http_llm_capture_after_t  after;
 
-    ngx_http_llm_capture_commit_begin(d, row, n, add, after);
+    ngx_http_llm_capture_commit_begin(d, row, account, n, add, &after);
 
     for (i = 0; i < n; i++) {
         if (u[i]) {
@@ -161,7 +195,8 @@ ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
         NGX_HTTP_LLM_CAPTURE_POINT("marking");
     }
 
-    ngx_http_llm_capture_commit_row(d, row, after);
+    ngx_http_llm_capture_commit_row(d, row, account, after.n, after.file);
+    ngx_http_llm_capture_book_dirty(d, account);
 }
 
 
@@ -211,9 +246,9 @@ ngx_http_llm_capture_commit_expired(ngx_http_llm_capture_drain_t *d,
     uint32_t row, const uint64_t *uid, unsigned n)
 {
     unsigned                     i;
-    uint64_t                     add[NGX_HTTP_LLM_CAPTURE_C_max];
-    uint64_t                     after[NGX_HTTP_LLM_CAPTURE_C_max];
-    ngx_http_llm_capture_ref_t  *ref;
+    uint64_t                      add[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_ref_t   *ref;
+    ngx_http_llm_capture_after_t  after;
 
     memset(add, 0, sizeof(add));
     add[NGX_HTTP_LLM_CAPTURE_C_outcome_aborted] = n;
@@ -227,13 +262,15 @@ ngx_http_llm_capture_commit_expired(ngx_http_llm_capture_drain_t *d,
         ref->id = uid[i];
     }
 
-    ngx_http_llm_capture_commit_begin(d, row, n, add, after);
+    ngx_http_llm_capture_commit_begin(d, row, NGX_HTTP_LLM_CAPTURE_NONE, n,
+                                      add, &after);
 
     for (i = 0; i < n; i++) {
         ngx_http_llm_capture_waits_remove(d->waits, uid[i]);
     }
 
-    ngx_http_llm_capture_commit_row(d, row, after);
+    ngx_http_llm_capture_commit_row(d, row, NGX_HTTP_LLM_CAPTURE_NONE, after.n,
+                                    NULL);
 }
 
 
@@ -241,13 +278,16 @@ void
 ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d)
 {
     uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
-    uint32_t                        row;
     unsigned                        n;
+    ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_queue_t   *q;
     ngx_http_llm_capture_upload_t  *u;
 
-    for (row = 0; row < NGX_HTTP_LLM_CAPTURE_ROWS; row++) {
-        q = &d->refused[row];
+    while ((dest = d->refusing) != NULL) {
+        d->refusing = dest->refusing;
+        dest->is_refusing = 0;
+
+        q = &dest->refused;
 
         while (q->n) {
             memset(add, 0, sizeof(add));
@@ -265,7 +305,8 @@ ngx_http_llm_capture_settle(ngx_http_llm_capture_drain_t *d)
             }
 
             ngx_http_llm_capture_commit_refs(d, d->batch, n);
-            ngx_http_llm_capture_commit(d, row, d->batch, n, add);
+            ngx_http_llm_capture_commit(d, dest->row, dest->account, d->batch,
+                                        n, add);
         }
     }
 }
@@ -280,8 +321,8 @@ ngx_http_llm_capture_commit_unread(ngx_http_llm_capture_drain_t *d,
 {
     uint64_t                          last;
     uint64_t                          add[NGX_HTTP_LLM_CAPTURE_C_max];
-    uint64_t                          after[NGX_HTTP_LLM_CAPTURE_C_max];
     ngx_http_llm_capture_ref_t       *ref;
+    ngx_http_llm_capture_after_t      after;
     ngx_http_llm_capture_ring_hdr_t  *hdr;
 
     hdr = ngx_http_llm_capture_zone_ring(&d->zone, ring);
@@ -297,9 +338,11 @@ ngx_http_llm_capture_commit_unread(ngx_http_llm_capture_drain_t *d,
     ref->chain = NGX_HTTP_LLM_CAPTURE_REPAIR;
     ref->id = last + n;
 
-    ngx_http_llm_capture_commit_begin(d, row, 1, add, after);
+    ngx_http_llm_capture_commit_begin(d, row, NGX_HTTP_LLM_CAPTURE_NONE, 1,
+                                      add, &after);
     atomic_store_explicit(&hdr->last_id, last + n, memory_order_release);
-    ngx_http_llm_capture_commit_row(d, row, after);
+    ngx_http_llm_capture_commit_row(d, row, NGX_HTTP_LLM_CAPTURE_NONE, after.n,
+                                    NULL);
 }
 
 
@@ -469,7 +512,8 @@ ngx_http_llm_capture_recover_commit(ngx_http_llm_capture_drain_t *d,
         }
     }
 
-    ngx_http_llm_capture_commit_row(d, it->row, it->n);
+    ngx_http_llm_capture_commit_row(d, it->row, it->account, it->n, it->file);
+    ngx_http_llm_capture_book_dirty(d, it->account);
 }
 
 
@@ -497,7 +541,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
     size_t                          n;
     ssize_t                         rc;
     uint64_t                        add[NGX_HTTP_LLM_CAPTURE_C_max];
-    uint32_t                        row;
+    uint32_t                        row, account;
     unsigned                        i, have;
     ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_upload_t  *u;
@@ -552,10 +596,12 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
         /* whether they stand in a file nobody can tell: never again */
 
         row = it->row;
+        account = NGX_HTTP_LLM_CAPTURE_NONE;
 
         for (i = 0; i < it->nrefs; i++) {
             if (d->batch[i]) {
                 row = d->batch[i]->dest->row;
+                account = d->batch[i]->dest->account;
                 break;
             }
         }
@@ -569,7 +615,7 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
             "and the file is gone or shorter: they are counted uncertain",
             have, (int) it->path_len, it->path);
 
-        ngx_http_llm_capture_commit(d, row, d->batch, it->nrefs, add);
+        ngx_http_llm_capture_commit(d, row, account, d->batch, it->nrefs, add);
 
         return 0;
     }
@@ -579,7 +625,9 @@ ngx_http_llm_capture_recover_write(ngx_http_llm_capture_drain_t *d,
     }
 
     ngx_http_llm_capture_commit_written(d, dest, (unsigned) rc, add);
-    ngx_http_llm_capture_commit(d, dest->row, d->batch, (unsigned) rc, add);
+    ngx_http_llm_capture_book_written(d, dest, it, (unsigned) rc);
+    ngx_http_llm_capture_commit(d, dest->row, dest->account, d->batch,
+                                (unsigned) rc, add);
 
     return 0;
 }
@@ -608,6 +656,12 @@ ngx_http_llm_capture_commit_recover(ngx_http_llm_capture_drain_t *d)
 
     if (copy->row >= NGX_HTTP_LLM_CAPTURE_ROWS) {
         copy->row = NGX_HTTP_LLM_CAPTURE_TEMPLATES;
+    }
+
+    if (copy->account >= NGX_HTTP_LLM_CAPTURE_ACCOUNTS
+        || d->books[copy->account].file == NULL)
+    {
+        copy->account = NGX_HTTP_LLM_CAPTURE_NONE;
     }
 
     if (copy->path_len >= NGX_HTTP_LLM_CAPTURE_PATH) {

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "ngx_http_llm_capture_book.h"
 #include "ngx_http_llm_capture_live.h"
 
 
@@ -76,6 +77,15 @@ ngx_http_llm_capture_ring_attach(ngx_http_llm_capture_drain_t *d,
 }
 
 
+uint64_t
+ngx_http_llm_capture_drain_clock(ngx_http_llm_capture_drain_t *d)
+{
+    return d->conf.clock ? d->conf.clock() : d->now;
+}
+
+
+/* and what was dropped of each row since */
+
 static void
 ngx_http_llm_capture_sum(ngx_http_llm_capture_drain_t *d,
     uint64_t all[NGX_HTTP_LLM_CAPTURE_C_max])
@@ -85,6 +95,8 @@ ngx_http_llm_capture_sum(ngx_http_llm_capture_drain_t *d,
     unsigned  c;
 
     memset(all, 0, NGX_HTTP_LLM_CAPTURE_C_max * sizeof(uint64_t));
+
+    d->wall = ngx_http_llm_capture_book_wall();
 
     n = atomic_load_explicit(
             &ngx_http_llm_capture_zone_hdr(&d->zone)->ntemplates,
@@ -97,11 +109,14 @@ ngx_http_llm_capture_sum(ngx_http_llm_capture_drain_t *d,
         }
 
         ngx_http_llm_capture_zone_sum(&d->zone, row, sum);
+        ngx_http_llm_capture_books_gap(d, row, sum);
 
         for (c = 0; c < NGX_HTTP_LLM_CAPTURE_C_max; c++) {
             all[c] += sum[c];
         }
     }
+
+    d->looked = d->wall;
 }
 
 
@@ -129,6 +144,7 @@ ngx_http_llm_capture_drain_create(
     d->waits = ngx_http_llm_capture_waits_open(&d->zone);
 
     if (d->rings == NULL || d->waits == NULL
+        || ngx_http_llm_capture_books_open(d) == -1
         || ngx_http_llm_capture_spill_open(d) == -1)
     {
         ngx_http_llm_capture_drain_destroy(d);
@@ -181,6 +197,7 @@ ngx_http_llm_capture_drain_destroy(ngx_http_llm_capture_drain_t *d)
 
     ngx_http_llm_capture_spill_close(d);
     ngx_http_llm_capture_waits_close(d->waits);
+    ngx_http_llm_capture_books_close(d);
 
     free(d->rings);
     free(d->iov);
@@ -267,6 +284,7 @@ ngx_http_llm_capture_drain_pass(ngx_http_llm_capture_drain_t *d, uint64_t now)
     ngx_http_llm_capture_leave(d);
 
     ngx_http_llm_capture_warn(d);
+    ngx_http_llm_capture_books_pass(d);
     ngx_http_llm_capture_live_pass(d);
 
     return d->finished;
@@ -303,6 +321,7 @@ ngx_http_llm_capture_drain_due(ngx_http_llm_capture_drain_t *d)
     }
 
     ngx_http_llm_capture_sooner(&due, d->warn_at);
+    ngx_http_llm_capture_sooner(&due, ngx_http_llm_capture_books_due(d));
 
     for (i = 0; i < d->zone.nrings; i++) {
         ngx_http_llm_capture_sooner(&due, d->rings[i].due);
@@ -357,6 +376,20 @@ uint64_t
 ngx_http_llm_capture_drain_pending(ngx_http_llm_capture_drain_t *d)
 {
     return d->nuploads - d->nanswers;
+}
+
+
+void
+ngx_http_llm_capture_drain_renamed(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_books_dirty(d);
+}
+
+
+void
+ngx_http_llm_capture_drain_end(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_books_end(d);
 }
 
 

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ngx_http_llm_capture_policy.h"
 #include "ngx_http_llm_capture_zone.h"
 #include "ngx_http_llm_capture_writer.h"
 
@@ -35,6 +36,9 @@ typedef struct {
     /* CLOCK_MONOTONIC, ms, in the middle of a pass; NULL: as at its begin */
     uint64_t                          (*clock)(void);
     void                               *ctx;
+
+    /* what it points to must stay; all 0: manifests, and no more than that */
+    ngx_http_llm_capture_keeping_t      keeping;
 } ngx_http_llm_capture_drain_conf_t;
 
 typedef struct ngx_http_llm_capture_drain_s  ngx_http_llm_capture_drain_t;
@@ -75,6 +79,14 @@ uint64_t ngx_http_llm_capture_drain_pending(ngx_http_llm_capture_drain_t *d);
 /* rings with an owner and answers to come: 0 when all is ended */
 
 unsigned ngx_http_llm_capture_drain_left(ngx_http_llm_capture_drain_t *d);
+
+/* files may have other names now */
+
+void ngx_http_llm_capture_drain_renamed(ngx_http_llm_capture_drain_t *d);
+
+/* nobody will drain the zone any more: manifests are sealed */
+
+void ngx_http_llm_capture_drain_end(ngx_http_llm_capture_drain_t *d);
 
 /* the limit at exit was hit: what is left is counted lost; returns how many */
 

@@ -19,6 +19,7 @@
 
 #include "ngx_http_llm_capture_drainer.h"
 #include "ngx_http_llm_capture_point.h"
+#include "ngx_http_llm_capture_version.h"
 
 
 /* descriptors for what is open for a moment: sidecars, logs, channels */
@@ -40,6 +41,7 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
 {
     ngx_int_t                           rc;
     ngx_http_llm_capture_drain_conf_t   conf;
+    ngx_http_llm_capture_main_conf_t   *newest;
     ngx_http_llm_capture_writer_conf_t  wconf;
 
     ngx_memzero(d, sizeof(ngx_http_llm_capture_drainer_t));
@@ -77,6 +79,19 @@ ngx_http_llm_capture_drainer_open(ngx_http_llm_capture_drainer_t *d,
     conf.log = ngx_http_llm_capture_drainer_log;
     conf.clock = ngx_http_llm_capture_now;
     conf.ctx = d;
+
+    /* of a zone that was replaced, too: its files are those of the new one */
+
+    newest = ngx_http_llm_capture_main_conf(cycle);
+
+    if (newest) {
+        conf.keeping = newest->keeping;
+    }
+
+    if (conf.keeping.nginx == NULL) {
+        conf.keeping.nginx = NGINX_VERSION;
+        conf.keeping.module = NGX_HTTP_LLM_CAPTURE_VERSION;
+    }
 
     d->drain = ngx_http_llm_capture_drain_create(&conf,
                                                  ngx_http_llm_capture_now());
@@ -138,6 +153,13 @@ void
 ngx_http_llm_capture_drainer_end(ngx_http_llm_capture_drainer_t *d)
 {
     if (d->drain) {
+
+        if (ngx_http_llm_capture_drain_left(d->drain) == 0
+            && !ngx_http_llm_capture_drainer_live(d))
+        {
+            ngx_http_llm_capture_drain_end(d->drain);
+        }
+
         ngx_http_llm_capture_shm_report(d->log, d->mcf);
         atomic_store(&ngx_http_llm_capture_zone_hdr(&d->mcf->zone)->open, 0);
 

@@ -335,6 +335,17 @@ ngx_http_llm_capture_file_reach(ngx_http_llm_capture_files_t *fs,
 }
 
 
+static int
+ngx_http_llm_capture_file_named(ngx_http_llm_capture_files_t *fs,
+    ngx_http_llm_capture_file_t *f, const struct stat *st)
+{
+    struct stat  now;
+
+    return fs->sys->lstat(f->path, &now) == 0
+           && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
+}
+
+
 int
 ngx_http_llm_capture_file_lock(ngx_http_llm_capture_files_t *fs,
     ngx_http_llm_capture_file_t *f, struct stat *st)
@@ -377,14 +388,17 @@ ngx_http_llm_capture_file_lock(ngx_http_llm_capture_files_t *fs,
             return -1;
         }
 
-        if (st->st_nlink != 0) {
+        if (st->st_nlink != 0
+            && (!f->follow || ngx_http_llm_capture_file_named(fs, f, st)))
+        {
             f->same = (f->size == st->st_size);
             return 0;
         }
 
         /*
          * Deleted: what is appended would be gone.  A renamed file is another
-         * matter: one goes on in it until told to reopen, as all logs do.
+         * matter: one goes on in it until told to reopen, as all logs do; but
+         * where segments are made, it has become one.
          */
 
         ngx_http_llm_capture_file_close(fs, f);

@@ -36,6 +36,8 @@ typedef enum {
     NGX_HTTP_LLM_CAPTURE_SAY_KEY,
     NGX_HTTP_LLM_CAPTURE_SAY_WRITE,
     NGX_HTTP_LLM_CAPTURE_SAY_CUT,
+    NGX_HTTP_LLM_CAPTURE_SAY_MANIFEST,
+    NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
     NGX_HTTP_LLM_CAPTURE_SAYINGS
 } ngx_http_llm_capture_saying_e;
 
@@ -50,6 +52,7 @@ struct ngx_http_llm_capture_file_s {
     void                           *data;       /* its own; NULL at first */
     int                             error;      /* of the last write; 0: ok */
     uint64_t                        retry_at;   /* monotonic ms; 0: now */
+    unsigned                        follow:1;   /* the name, not the file */
 
     /* the rest is private */
     uint64_t                        hash;

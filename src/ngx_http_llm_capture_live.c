@@ -32,13 +32,6 @@ ngx_http_llm_capture_live_add(_Atomic uint64_t *word, uint64_t n)
 }
 
 
-static uint64_t
-ngx_http_llm_capture_live_now(ngx_http_llm_capture_drain_t *d)
-{
-    return d->conf.clock ? d->conf.clock() : d->now;
-}
-
-
 void
 ngx_http_llm_capture_live_start(const ngx_http_llm_capture_zone_t *z,
     uint64_t now)
@@ -129,7 +122,7 @@ ngx_http_llm_capture_live_written(ngx_http_llm_capture_drain_t *d,
         return;
     }
 
-    now = ngx_http_llm_capture_live_now(d);
+    now = ngx_http_llm_capture_drain_clock(d);
 
     live = ngx_http_llm_capture_zone_live(&d->zone);
     row = &live->rows[dest->row];
@@ -185,7 +178,7 @@ ngx_http_llm_capture_live_failed(ngx_http_llm_capture_drain_t *d,
                           memory_order_relaxed);
     atomic_store_explicit(&live->error_row, dest->row, memory_order_relaxed);
     ngx_http_llm_capture_live_set(&live->failed,
-                                  ngx_http_llm_capture_live_now(d));
+                                  ngx_http_llm_capture_drain_clock(d));
 }
 
 

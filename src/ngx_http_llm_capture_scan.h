@@ -37,6 +37,9 @@
  */
 #define NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES  0x01
 
+/* looks where the last "model" of the top level is; no verdict hangs on it */
+#define NGX_HTTP_LLM_CAPTURE_SCAN_MODEL     0x02
+
 
 typedef enum {
     NGX_HTTP_LLM_CAPTURE_SCAN_OK = 0,
@@ -64,7 +67,8 @@ typedef struct {
     uint8_t                         key;        /* the string is a key */
     uint8_t                         track;      /* key to be compared */
     uint8_t                         match;      /* its bytes that matched */
-    uint8_t                         hit;        /* it was "messages" */
+    uint8_t                         other;      /* those of "model" */
+    uint8_t                         hit;        /* which one it was */
     uint8_t                         left;       /* of a literal or of \uXXXX */
     uint8_t                         utf8;       /* the portable kernel's */
     uint8_t                         last[3];    /* the body's last bytes */
@@ -79,6 +83,7 @@ typedef struct {
     uint64_t                        lead;
     uint64_t                        head;
     uint64_t                        tail;
+    uint64_t                        model;
 
     ngx_http_llm_capture_number_t   number;
 
@@ -115,6 +120,8 @@ ngx_http_llm_capture_verdict_t ngx_http_llm_capture_scan_end(
  *     head    all that stands before the first key: lead, brace, whitespace
  *     trail   insignificant whitespace after the closing brace
  *     total   all
+ *     model   where the name of the model begins, behind its quote; 0: there is
+ *             none, or none was looked for
  *
  * A line is to begin its body with one '{' and then [head, total - trail).
  * With [lead, total - trail) a body of raw_payload that is opened by a brace
@@ -147,6 +154,13 @@ static inline uint64_t
 ngx_http_llm_capture_scan_total(const ngx_http_llm_capture_scan_t *s)
 {
     return s->total;
+}
+
+
+static inline uint64_t
+ngx_http_llm_capture_scan_model(const ngx_http_llm_capture_scan_t *s)
+{
+    return s->model;
 }
 
 

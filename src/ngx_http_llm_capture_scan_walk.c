@@ -48,6 +48,7 @@ static const uint8_t  ngx_http_llm_capture_hex[256] = {
 
 
 static const char  ngx_http_llm_capture_messages[] = "messages";
+static const char  ngx_http_llm_capture_model[] = "model";
 
 
 /* the next byte from i on that is no whitespace, or n */
@@ -155,19 +156,49 @@ ngx_http_llm_capture_scan_short(const uint8_t *p, size_t i, size_t n)
 }
 
 
+/* bytes of a key that matched, with the next one */
+
+static inline uint8_t
+ngx_http_llm_capture_scan_matched(uint8_t match, uint8_t c, const char *key,
+    size_t len)
+{
+    return match < len && c == (uint8_t) key[match]
+           ? (uint8_t) (match + 1) : NGX_HTTP_LLM_CAPTURE_NO_MATCH;
+}
+
+
 static void
 ngx_http_llm_capture_scan_match(ngx_http_llm_capture_scan_t *s,
     const uint8_t *p, size_t n)
 {
     for ( /* void */ ; n; p++, n--) {
-        if (s->match >= sizeof(ngx_http_llm_capture_messages) - 1
-            || *p != (uint8_t) ngx_http_llm_capture_messages[s->match])
+        s->match = ngx_http_llm_capture_scan_matched(s->match, *p,
+                             ngx_http_llm_capture_messages,
+                             sizeof(ngx_http_llm_capture_messages) - 1);
+        s->other = ngx_http_llm_capture_scan_matched(s->other, *p,
+                             ngx_http_llm_capture_model,
+                             sizeof(ngx_http_llm_capture_model) - 1);
+
+        if (s->match == NGX_HTTP_LLM_CAPTURE_NO_MATCH
+            && s->other == NGX_HTTP_LLM_CAPTURE_NO_MATCH)
         {
-            s->match = NGX_HTTP_LLM_CAPTURE_NO_MATCH;
             return;
         }
+    }
+}
 
-        s->match++;
+
+static void
+ngx_http_llm_capture_scan_hit(ngx_http_llm_capture_scan_t *s)
+{
+    s->track = 0;
+    s->hit = 0;
+
+    if (s->match == sizeof(ngx_http_llm_capture_messages) - 1) {
+        s->hit = NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES;
+
+    } else if (s->other == sizeof(ngx_http_llm_capture_model) - 1) {
+        s->hit = NGX_HTTP_LLM_CAPTURE_SCAN_MODEL;
     }
 }
 
@@ -204,6 +235,7 @@ ngx_http_llm_capture_scan_unit(ngx_http_llm_capture_scan_t *s)
     if (s->surrogate) {
         s->surrogate = 0;
         s->match = NGX_HTTP_LLM_CAPTURE_NO_MATCH;
+        s->other = NGX_HTTP_LLM_CAPTURE_NO_MATCH;
 
         return (s->unit & 0xfc00) == 0xdc00
                ? NGX_HTTP_LLM_CAPTURE_SCAN_AT_STRING : -1;
@@ -235,8 +267,26 @@ ngx_http_llm_capture_scan_top_key(ngx_http_llm_capture_scan_t *s,
         s->head = offset;
     }
 
-    s->track = s->flags & NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES;
+    s->track = s->flags;
     s->match = 0;
+    s->other = 0;
+}
+
+
+/* the value of a key that is looked for begins with c, at the offset */
+
+static inline void
+ngx_http_llm_capture_scan_value(ngx_http_llm_capture_scan_t *s, uint8_t c,
+    uint64_t offset)
+{
+    if (s->hit == NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES) {
+        s->messages = (c == '[');
+
+    } else {
+        s->model = (c == '"') ? offset + 1 : 0;
+    }
+
+    s->hit = 0;
 }
 
 
@@ -319,8 +369,7 @@ value:
     c = p[i];
 
     if (s->hit) {
-        s->hit = 0;
-        s->messages = (c == '[');
+        ngx_http_llm_capture_scan_value(s, c, s->total + i);
     }
 
     if (c == '"') {
@@ -437,8 +486,7 @@ string:
         }
 
         if (s->track) {
-            s->track = 0;
-            s->hit = (s->match == sizeof(ngx_http_llm_capture_messages) - 1);
+            ngx_http_llm_capture_scan_hit(s);
         }
 
         goto colon;

@@ -18,6 +18,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_http.h>
+#include <sys/random.h>
 
 #include "ngx_http_llm_capture.h"
 #include "ngx_http_llm_capture_args.h"
@@ -42,6 +43,7 @@
 static ngx_int_t ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone,
     void *data);
 static uint64_t ngx_http_llm_capture_born(void);
+static uint64_t ngx_http_llm_capture_id(uint64_t born);
 static ngx_int_t ngx_http_llm_capture_queue(ngx_cycle_t *cycle,
     ngx_http_llm_capture_main_conf_t *mcf, ngx_uint_t workers,
     uint64_t *queue);
@@ -246,9 +248,10 @@ ngx_http_llm_capture_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     mcf->zone.base = start;
-    ngx_http_llm_capture_zone_format(&mcf->zone);
-
     mcf->born = ngx_http_llm_capture_born();
+
+    ngx_http_llm_capture_zone_format(&mcf->zone,
+                                     ngx_http_llm_capture_id(mcf->born));
     mcf->lock = locks;
     locks += NGX_HTTP_LLM_CAPTURE_LOCKS;
 
@@ -269,6 +272,21 @@ ngx_http_llm_capture_born(void)
     (void) clock_gettime(CLOCK_MONOTONIC, &ts);
 
     return (uint64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+
+/* over reboots and machines as well: they may share a file and its manifest */
+
+static uint64_t
+ngx_http_llm_capture_id(uint64_t born)
+{
+    uint64_t  id;
+
+    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) == sizeof(id) && id) {
+        return id;
+    }
+
+    return ((uint64_t) ngx_time() << 32) ^ born;
 }
 
 

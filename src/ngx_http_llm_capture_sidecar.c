@@ -127,13 +127,11 @@ ngx_http_llm_capture_sidecar_make(const ngx_http_llm_capture_sys_t *sys,
 
 
 int
-ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
-    const ngx_http_llm_capture_epoch_t *e, const char *path)
+ngx_http_llm_capture_sidecar_replace(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const char *text, size_t len)
 {
-    int     err;
-    char    text[NGX_HTTP_LLM_CAPTURE_EPOCH];
-    char    temp[NGX_HTTP_LLM_CAPTURE_PATH + 16];
-    size_t  len;
+    int   err;
+    char  temp[NGX_HTTP_LLM_CAPTURE_PATH + 512];
 
     if (snprintf(temp, sizeof(temp), "%s" NGX_HTTP_LLM_CAPTURE_PATH_TEMP, path)
         >= (int) sizeof(temp))
@@ -145,8 +143,6 @@ ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
     /* left by a process that was killed just here; the lock makes it ours */
 
     (void) sys->unlink(temp);
-
-    len = ngx_http_llm_capture_epoch_print(e, text);
 
     if (ngx_http_llm_capture_sidecar_make(sys, temp, text, len) == -1) {
         return -1;
@@ -161,6 +157,19 @@ ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
     errno = err;
 
     return -1;
+}
+
+
+int
+ngx_http_llm_capture_sidecar_store(const ngx_http_llm_capture_sys_t *sys,
+    const ngx_http_llm_capture_epoch_t *e, const char *path)
+{
+    char    text[NGX_HTTP_LLM_CAPTURE_EPOCH];
+    size_t  len;
+
+    len = ngx_http_llm_capture_epoch_print(e, text);
+
+    return ngx_http_llm_capture_sidecar_replace(sys, path, text, len);
 }
 
 

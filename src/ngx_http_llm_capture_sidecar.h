@@ -47,6 +47,16 @@ ssize_t ngx_http_llm_capture_sidecar_text(
 
 int ngx_http_llm_capture_sidecar_passes(int err);
 
+/*
+ * The file is replaced as a whole, by one of this text, 0600: a reader sees the
+ * old or the new one.  One process at a time: it holds a lock.  0, or -1 with
+ * errno.
+ */
+
+int ngx_http_llm_capture_sidecar_replace(
+    const ngx_http_llm_capture_sys_t *sys, const char *path, const char *text,
+    size_t len);
+
 /* a new file, 0600, with this text; 0, or -1 with errno: there is none */
 
 int ngx_http_llm_capture_sidecar_make(const ngx_http_llm_capture_sys_t *sys,

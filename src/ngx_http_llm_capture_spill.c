@@ -338,19 +338,33 @@ ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
 }
 
 
-void
-ngx_http_llm_capture_spill_copy(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u, uint8_t *p)
+size_t
+ngx_http_llm_capture_spill_part(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint64_t off, uint8_t *p, size_t size)
 {
+    size_t                       n, part;
     struct iovec                 v;
     ngx_http_llm_capture_walk_t  w;
 
     w = ngx_http_llm_capture_arena_walk(d, u);
 
-    while (ngx_http_llm_capture_arena_next(d, &w, &v)) {
-        memcpy(p, v.iov_base, v.iov_len);
-        p += v.iov_len;
+    for (n = 0; n < size && ngx_http_llm_capture_arena_next(d, &w, &v); ) {
+
+        if (off >= v.iov_len) {
+            off -= v.iov_len;
+            continue;
+        }
+
+        part = v.iov_len - (size_t) off;
+        part = part < size - n ? part : size - n;
+
+        memcpy(p + n, (uint8_t *) v.iov_base + off, part);
+
+        n += part;
+        off = 0;
     }
+
+    return n;
 }
 
 

@@ -298,7 +298,7 @@ ngx_http_llm_capture_trace_copy(ngx_http_llm_capture_drain_t *d,
         return NULL;
     }
 
-    ngx_http_llm_capture_spill_copy(d, u, p);
+    (void) ngx_http_llm_capture_spill_part(d, u, 0, p, (size_t) u->len);
 
     memcpy(held, p, sizeof(*held));
 

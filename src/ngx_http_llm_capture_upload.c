@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_http_llm_capture_upload.h"
+#include "ngx_http_llm_capture_book.h"
 
 
 /* bytes taken from the system at a time, for pieces and uploads */
@@ -141,9 +141,13 @@ ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
 
         dest = &d->bad[row];
         dest->row = row;
+        dest->account = NGX_HTTP_LLM_CAPTURE_NONE;
 
         return dest;
     }
+
+    dest->account = ngx_http_llm_capture_book(d, dest->file, row,
+                                              begin->format);
 
     dest->bucket = *bucket;
     *bucket = dest;
@@ -192,6 +196,7 @@ ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
 
     u->pid = begin->pid;
     u->flags = begin->flags;
+    u->endpoint = begin->endpoint;
     u->spec_len = begin->session_len;
 
     if (begin->uid) {
@@ -200,6 +205,12 @@ ngx_http_llm_capture_upload_new(ngx_http_llm_capture_drain_t *d,
         bucket = &d->pairs[u->uid % NGX_HTTP_LLM_CAPTURE_HASH];
         u->pair = *bucket;
         *bucket = u;
+    }
+
+    if (dest->account != NGX_HTTP_LLM_CAPTURE_NONE
+        && !ngx_http_llm_capture_is_answer(u))
+    {
+        d->books[dest->account].npending++;
     }
 
     d->nuploads++;
@@ -375,10 +386,11 @@ ngx_http_llm_capture_upload_scan(ngx_http_llm_capture_drain_t *d,
 
     if (u->dest->format == NGX_HTTP_LLM_CAPTURE_RAW_PAYLOAD) {
         ngx_http_llm_capture_scan_init(s, NGX_HTTP_LLM_CAPTURE_SCAN_LIMIT,
-                                       NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES);
+                                       NGX_HTTP_LLM_CAPTURE_SCAN_MESSAGES
+                                       |NGX_HTTP_LLM_CAPTURE_SCAN_MODEL);
     } else {
         ngx_http_llm_capture_scan_init(s, NGX_HTTP_LLM_CAPTURE_SCAN_WRAPPED,
-                                       0);
+                                       NGX_HTTP_LLM_CAPTURE_SCAN_MODEL);
     }
 
     if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
@@ -395,6 +407,69 @@ ngx_http_llm_capture_upload_scan(ngx_http_llm_capture_drain_t *d,
     }
 
     return ngx_http_llm_capture_scan_end(s);
+}
+
+
+/* a piece of the body, wherever it stands; fewer bytes at its end */
+
+static size_t
+ngx_http_llm_capture_upload_copy(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint64_t off, char *buf, size_t size)
+{
+    size_t                         n, part;
+    uint8_t                       *data;
+    ngx_http_llm_capture_piece_t  *piece;
+
+    if (u->chain != NGX_HTTP_LLM_CAPTURE_NONE) {
+        return ngx_http_llm_capture_spill_part(d, u, off, (uint8_t *) buf,
+                                               size);
+    }
+
+    data = ngx_http_llm_capture_zone_data(&d->zone, u->ring);
+
+    for (n = 0, piece = u->first; piece && n < size; piece = piece->next) {
+
+        if (off >= piece->len) {
+            off -= piece->len;
+            continue;
+        }
+
+        part = piece->len - (size_t) off;
+        part = part < size - n ? part : size - n;
+
+        memcpy(buf + n, data + piece->at + piece->body + off, part);
+
+        n += part;
+        off = 0;
+    }
+
+    return n;
+}
+
+
+/* for the manifest: the name as it stands in the body, whatever it is */
+
+static void
+ngx_http_llm_capture_upload_model(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint64_t at)
+{
+    char    name[NGX_HTTP_LLM_CAPTURE_MODEL];
+    size_t  i, n;
+
+    if (at == 0 || u->dest->account == NGX_HTTP_LLM_CAPTURE_NONE) {
+        return;
+    }
+
+    n = ngx_http_llm_capture_upload_copy(d, u, at, name, sizeof(name));
+
+    for (i = 0; i < n && name[i] != '"'; i++) {
+        i += name[i] == '\\';
+    }
+
+    ngx_http_llm_capture_account_model(
+                   ngx_http_llm_capture_zone_account(&d->zone,
+                                                     u->dest->account),
+                   name, i < n ? i : sizeof(name));
 }
 
 
@@ -428,6 +503,8 @@ ngx_http_llm_capture_upload_ended(ngx_http_llm_capture_drain_t *d,
         u->brace = 1;
     }
 
+    ngx_http_llm_capture_upload_model(d, u,
+                                      ngx_http_llm_capture_scan_model(&s));
     ngx_http_llm_capture_upload_session(d, u);
 
     if (ngx_http_llm_capture_is_trace(u->dest->format)) {
@@ -475,7 +552,13 @@ ngx_http_llm_capture_upload_refuse(ngx_http_llm_capture_drain_t *d,
     u->why = ngx_http_llm_capture_is_answer(u)
                  ? ngx_http_llm_capture_answer_why(d, u, why) : why;
 
-    ngx_http_llm_capture_queue_add(&d->refused[u->dest->row], u);
+    ngx_http_llm_capture_queue_add(&u->dest->refused, u);
+
+    if (!u->dest->is_refusing) {
+        u->dest->is_refusing = 1;
+        u->dest->refusing = d->refusing;
+        d->refusing = u->dest;
+    }
 }
 
 
@@ -566,7 +649,6 @@ ngx_http_llm_capture_upload_t *
 ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
     uint32_t ring, uint64_t id)
 {
-    unsigned                        i;
     ngx_http_llm_capture_dest_t    *dest;
     ngx_http_llm_capture_upload_t  *u;
 
@@ -597,8 +679,8 @@ ngx_http_llm_capture_upload_take(ngx_http_llm_capture_drain_t *d,
         return u;
     }
 
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ROWS; i++) {
-        u = ngx_http_llm_capture_queue_take(&d->refused[i], ring, id);
+    for (dest = d->refusing; dest; dest = dest->refusing) {
+        u = ngx_http_llm_capture_queue_take(&dest->refused, ring, id);
 
         if (u) {
             return u;

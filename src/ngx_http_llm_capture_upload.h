@@ -18,6 +18,7 @@
  *     commit     an outcome: marks, counters, once
  *     reclaim    what goes back to the rings
  *     live       how it goes, for those who ask
+ *     book       manifests and segments, see ngx_http_llm_capture_book.h
  *     drain      all of it in turn, and time
  */
 
@@ -46,6 +47,8 @@ typedef struct ngx_http_llm_capture_upload_s  ngx_http_llm_capture_upload_t;
 typedef struct ngx_http_llm_capture_piece_s   ngx_http_llm_capture_piece_t;
 typedef struct ngx_http_llm_capture_spill_s   ngx_http_llm_capture_spill_t;
 typedef struct ngx_http_llm_capture_told_s    ngx_http_llm_capture_told_t;
+typedef struct ngx_http_llm_capture_book_s    ngx_http_llm_capture_book_t;
+typedef struct ngx_http_llm_capture_task_s    ngx_http_llm_capture_task_t;
 
 
 /* a frame that stands in a ring */
@@ -85,6 +88,7 @@ struct ngx_http_llm_capture_upload_s {
     /* of a request that asked for its answer, and of that answer; 0: none */
     uint64_t                        uid;
     uint32_t                        pid;
+    uint8_t                         endpoint;
     uint16_t                        flags;    /* of its BEGIN */
     uint16_t                        spec_len; /* of what names its session */
     ngx_http_llm_capture_upload_t  *pair;     /* bucket of the uid */
@@ -133,12 +137,16 @@ typedef struct {
 struct ngx_http_llm_capture_dest_s {
     ngx_http_llm_capture_dest_t    *bucket;
     ngx_http_llm_capture_dest_t    *busy;     /* next one with ready uploads */
+    ngx_http_llm_capture_dest_t    *refusing; /* next one with refused ones */
     ngx_http_llm_capture_file_t    *file;
     uint64_t                        hash;     /* of the template */
     uint32_t                        row;
     uint32_t                        format;
+    uint32_t                        account;  /* NONE: it has none */
     ngx_http_llm_capture_queue_t    ready;
+    ngx_http_llm_capture_queue_t    refused;
     unsigned                        is_busy:1;
+    unsigned                        is_refusing:1;
     unsigned                        shown:1;  /* among nfiles */
     size_t                          path_len;
     char                           *path;
@@ -176,7 +184,7 @@ struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_dest_t         *dests[NGX_HTTP_LLM_CAPTURE_HASH];
     ngx_http_llm_capture_dest_t         *busy;
     ngx_http_llm_capture_dest_t          bad[NGX_HTTP_LLM_CAPTURE_ROWS];
-    ngx_http_llm_capture_queue_t         refused[NGX_HTTP_LLM_CAPTURE_ROWS];
+    ngx_http_llm_capture_dest_t         *refusing;
     uint64_t                             nuploads;  /* open, ready, refused */
     uint64_t                             nanswers;  /* outcomes among them */
     unsigned                             nheld;     /* of them, held */
@@ -194,6 +202,20 @@ struct ngx_http_llm_capture_drain_s {
     struct iovec                        *iov;
     size_t                               niov;
     ngx_http_llm_capture_intent_t        left;      /* by a predecessor */
+
+    ngx_http_llm_capture_book_t         *books;     /* ACCOUNTS */
+    ngx_http_llm_capture_book_t         *listed;    /* those with a due */
+    unsigned                             nlisted;
+    unsigned                             books_full:1;
+    ngx_http_llm_capture_task_t         *tasks;     /* segments to be read */
+    uint64_t                             dropped[NGX_HTTP_LLM_CAPTURE_ROWS];
+    uint64_t                             looked;    /* for drops, ms since */
+    uint64_t                             wall;      /* 1970; and now */
+
+    uint64_t                             disk_sealed; /* bytes of segments */
+    uint64_t                             disk_due;  /* to look again, ms */
+    ngx_http_llm_capture_book_t         *disk_oldest;
+    uint64_t                             disk_utc;  /* of its oldest one */
 
     /* as told to those who ask */
     uint64_t                             nfiles[NGX_HTTP_LLM_CAPTURE_ROWS];
@@ -353,9 +375,9 @@ void ngx_http_llm_capture_spill_iov(ngx_http_llm_capture_drain_t *d,
  */
 uint32_t ngx_http_llm_capture_spill_hold(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t *u, const struct iovec *iov, unsigned n);
-/* the len bytes of the body of one that was moved */
-void ngx_http_llm_capture_spill_copy(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_upload_t *u, uint8_t *p);
+/* of the body of one that was moved; how many bytes: fewer at its end */
+size_t ngx_http_llm_capture_spill_part(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_upload_t *u, uint64_t off, uint8_t *p, size_t size);
 /* what was put in front of the body: as in a BEGIN, behind its struct */
 const uint8_t *ngx_http_llm_capture_spill_extra(
     ngx_http_llm_capture_drain_t *d, ngx_http_llm_capture_upload_t *u);
@@ -368,10 +390,10 @@ void ngx_http_llm_capture_commit_refs(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_upload_t **u, unsigned n);
 /*
  * The first n refs of the intent came to what `add` says, on top of the
- * helper's row: done once, whenever this process dies.
+ * helper's row, and of the account: done once, whenever this process dies.
  */
 void ngx_http_llm_capture_commit(ngx_http_llm_capture_drain_t *d, uint32_t row,
-    ngx_http_llm_capture_upload_t **u, unsigned n,
+    uint32_t account, ngx_http_llm_capture_upload_t **u, unsigned n,
     const uint64_t add[NGX_HTTP_LLM_CAPTURE_C_max]);
 /* what it adds that the first n of the batch stand in their file */
 void ngx_http_llm_capture_commit_written(ngx_http_llm_capture_drain_t *d,
@@ -416,6 +438,9 @@ void ngx_http_llm_capture_leave(ngx_http_llm_capture_drain_t *d);
 
 
 /* ngx_http_llm_capture_drain.c */
+
+/* CLOCK_MONOTONIC, ms, in the middle of a pass */
+uint64_t ngx_http_llm_capture_drain_clock(ngx_http_llm_capture_drain_t *d);
 
 void ngx_http_llm_capture_drain_say(ngx_http_llm_capture_drain_t *d, int level,
     int err, const char *fmt, ...)

@@ -77,6 +77,13 @@ ngx_http_llm_capture_writer_destroy(ngx_http_llm_capture_writer_t *w)
 }
 
 
+ngx_http_llm_capture_files_t *
+ngx_http_llm_capture_writer_files(ngx_http_llm_capture_writer_t *w)
+{
+    return &w->files;
+}
+
+
 void
 ngx_http_llm_capture_writer_reopen(ngx_http_llm_capture_writer_t *w)
 {

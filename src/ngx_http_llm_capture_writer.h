@@ -63,6 +63,11 @@ ngx_http_llm_capture_writer_t *ngx_http_llm_capture_writer_create(
     const ngx_http_llm_capture_writer_conf_t *conf);
 void ngx_http_llm_capture_writer_destroy(ngx_http_llm_capture_writer_t *w);
 
+/* its files, for who has to do with one besides writing it */
+
+ngx_http_llm_capture_files_t *ngx_http_llm_capture_writer_files(
+    ngx_http_llm_capture_writer_t *w);
+
 /* USR1: every file is opened anew when next written, and may be at once */
 
 void ngx_http_llm_capture_writer_reopen(ngx_http_llm_capture_writer_t *w);

@@ -61,8 +61,12 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
     z->next = z->chains + line(NGX_HTTP_LLM_CAPTURE_CHAINS
                                * sizeof(ngx_http_llm_capture_chain_t));
     z->waits = line(z->next + z->nblocks * sizeof(uint32_t));
-    z->data = align(z->waits + NGX_HTTP_LLM_CAPTURE_WAITS
-                               * sizeof(ngx_http_llm_capture_wait_t), page);
+    z->accounts = z->waits + line(NGX_HTTP_LLM_CAPTURE_WAITS
+                                  * sizeof(ngx_http_llm_capture_wait_t));
+    z->gaps = z->accounts + line(NGX_HTTP_LLM_CAPTURE_ACCOUNTS
+                                 * sizeof(ngx_http_llm_capture_account_t));
+    z->data = align(z->gaps + NGX_HTTP_LLM_CAPTURE_ROWS
+                              * sizeof(ngx_http_llm_capture_gaps_t), page);
     z->blocks = z->data + nrings * z->ring_size;
     z->size = z->blocks + (size_t) z->nblocks * NGX_HTTP_LLM_CAPTURE_BLOCK;
 
@@ -71,7 +75,7 @@ ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
 
 
 void
-ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z)
+ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z, uint64_t id)
 {
     ngx_http_llm_capture_zone_hdr_t  *h;
 
@@ -82,6 +86,7 @@ ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z)
     h->layout = NGX_HTTP_LLM_CAPTURE_LAYOUT;
     h->nrings = z->nrings;
     h->ring_size = z->ring_size;
+    h->id = id;
     h->magic = NGX_HTTP_LLM_CAPTURE_MAGIC;
 }
 
@@ -180,8 +185,8 @@ ngx_http_llm_capture_zone_add(ngx_http_llm_capture_row_t *row,
 
 
 void
-ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z, uint32_t row,
-    uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
+ngx_http_llm_capture_zone_sum(const ngx_http_llm_capture_zone_t *z,
+    uint32_t row, uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
 {
     uint32_t  i;
 

@@ -8,7 +8,7 @@
  *
  *     header | live | control | intent | rows of the helper | ring headers |
  *     rows per ring, and one for workers that found no ring | chains | next[]
- *     of blocks | waits | rings, page aligned | spill blocks
+ *     of blocks | waits | accounts | gaps | rings, page aligned | spill blocks
  *
  * Every worker can write every byte of the zone.  So each process keeps the
  * geometry in memory of its own (ngx_http_llm_capture_zone_t), and the helper
@@ -43,6 +43,11 @@
 #define NGX_HTTP_LLM_CAPTURE_BLOCK      16384    /* bytes of a spill block */
 #define NGX_HTTP_LLM_CAPTURE_CHAINS     16384    /* uploads moved, at most */
 #define NGX_HTTP_LLM_CAPTURE_WAITS      65536    /* answers to come, most */
+#define NGX_HTTP_LLM_CAPTURE_ACCOUNTS   2048     /* files counted, at most */
+#define NGX_HTTP_LLM_CAPTURE_MODELS     16       /* named of a file, at most */
+#define NGX_HTTP_LLM_CAPTURE_MORE       0x10000  /* and others */
+#define NGX_HTTP_LLM_CAPTURE_MODEL      64       /* bytes of a name with NUL */
+#define NGX_HTTP_LLM_CAPTURE_GAPS       32       /* kept of a template */
 #define NGX_HTTP_LLM_CAPTURE_SHOW       1024     /* bytes shown of a path */
 #define NGX_HTTP_LLM_CAPTURE_SECONDS    16       /* looked back on for rates */
 
@@ -94,6 +99,7 @@ typedef enum {
     X(invalid_no_messages)                                                    \
     X(invalid_no_prompt)                                                      \
     X(no_outcome)                                                             \
+    X(disk_limit)                                                             \
     X(failed)                                                                 \
     X(uncertain)                                                              \
     X(lost)                                                                   \
@@ -235,6 +241,7 @@ typedef enum {
 typedef struct {
     _Atomic uint32_t            state;
     uint32_t                    row;
+    uint32_t                    account;    /* NONE: of no file */
     uint32_t                    nrefs;
     uint32_t                    format;
     uint32_t                    recorded;   /* COMMIT: the refs are */
@@ -246,10 +253,73 @@ typedef struct {
     uint8_t                     key[NGX_HTTP_LLM_CAPTURE_KEY];  /* of rows */
     uint32_t                    path_len;
     char                        path[NGX_HTTP_LLM_CAPTURE_PATH];
-    /* COMMIT: the helper's row as it must stand after */
+    /* COMMIT: the helper's row and the account, as they must stand after */
     uint64_t                    n[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                    file[NGX_HTTP_LLM_CAPTURE_C_max];
     ngx_http_llm_capture_ref_t  refs[NGX_HTTP_LLM_CAPTURE_BATCH];
 } ngx_http_llm_capture_intent_t;
+
+
+/*
+ * What became of the records of one file, as far as this zone had them, since
+ * the file began: for its manifest (helper only).  See _account.h.
+ */
+
+typedef enum {
+    NGX_HTTP_LLM_CAPTURE_ACCOUNT_FREE = 0,
+    NGX_HTTP_LLM_CAPTURE_ACCOUNT_OPEN,
+    NGX_HTTP_LLM_CAPTURE_ACCOUNT_SEALING,   /* becomes a segment of that name */
+    NGX_HTTP_LLM_CAPTURE_ACCOUNT_RESET      /* told of: begins anew */
+} ngx_http_llm_capture_account_e;
+
+typedef struct {
+    _Atomic uint32_t          state;
+    uint32_t                  row;
+    uint32_t                  format;
+    uint32_t                  path_len;
+    uint64_t                  hash;         /* of the path */
+
+    uint64_t                  dev;          /* of the file counted for, */
+    uint64_t                  ino;          /* 0: none yet */
+    uint64_t                  size;         /* as it was left */
+    uint64_t                  seal;         /* ms since 1970: the name */
+    uint64_t                  begun;        /* ms since 1970 */
+
+    uint64_t                  first;        /* timestamps of rows, plus 1 */
+    uint64_t                  last;
+    uint64_t                  t0;           /* ms since 1970, of timestamp 0 */
+    uint64_t                  carried;      /* pending as it began */
+    uint64_t                  pending;      /* as it was told last */
+    uint32_t                  endpoints;    /* a bit for each type */
+    uint32_t                  nmodels;      /* MORE: and others */
+    char                      models[NGX_HTTP_LLM_CAPTURE_MODELS]
+                                    [NGX_HTTP_LLM_CAPTURE_MODEL];
+
+    uint64_t                  n[NGX_HTTP_LLM_CAPTURE_C_max];
+    /* of the template, as the file began, and as they were told last */
+    uint64_t                  base[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                  told[NGX_HTTP_LLM_CAPTURE_C_max];
+
+    char                      path[NGX_HTTP_LLM_CAPTURE_PATH];
+} ngx_http_llm_capture_account_t;
+
+
+/*
+ * Periods in which requests of a template were dropped, oldest first, in ms
+ * since 1970 (helper only).  By sums, so that telling them twice does no harm.
+ */
+
+typedef struct {
+    uint64_t                  from;
+    uint64_t                  to;
+    uint64_t                  before;       /* dropped until then */
+    uint64_t                  after;
+} ngx_http_llm_capture_gap_t;
+
+typedef struct {
+    uint32_t                    n;
+    ngx_http_llm_capture_gap_t  gap[NGX_HTTP_LLM_CAPTURE_GAPS];
+} ngx_http_llm_capture_gaps_t;
 
 
 /* append-only, written by the master alone */
@@ -267,6 +337,7 @@ typedef struct {
     uint32_t                  layout;
     uint32_t                  nrings;
     uint64_t                  ring_size;
+    uint64_t                  id;           /* of this zone, in manifests */
 
     _Atomic uint32_t          ntemplates;
     ngx_http_llm_capture_template_t
@@ -344,6 +415,8 @@ typedef struct {
     size_t                            chains;
     size_t                            next;        /* uint32_t per block */
     size_t                            waits;
+    size_t                            accounts;
+    size_t                            gaps;        /* of each row */
     size_t                            data;        /* ring memory */
     size_t                            blocks;
 } ngx_http_llm_capture_zone_t;
@@ -359,9 +432,13 @@ typedef struct {
 int ngx_http_llm_capture_zone_layout(ngx_http_llm_capture_zone_t *z,
     uint32_t nrings, uint64_t queue, size_t page);
 
-/* the first use of fresh (zeroed) memory; z->base is set by the caller */
+/*
+ * The first use of fresh (zeroed) memory; z->base is set by the caller.  id: a
+ * number that no other zone has.
+ */
 
-void ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z);
+void ngx_http_llm_capture_zone_format(ngx_http_llm_capture_zone_t *z,
+    uint64_t id);
 
 /*
  * The row of a template, appended if new; the shared row if the table is full.
@@ -381,7 +458,7 @@ uint64_t ngx_http_llm_capture_zone_hash(const char *text, size_t len,
 
 /* the sums over the helper, all rings and the rest, for one row */
 
-void ngx_http_llm_capture_zone_sum(ngx_http_llm_capture_zone_t *z,
+void ngx_http_llm_capture_zone_sum(const ngx_http_llm_capture_zone_t *z,
     uint32_t row, uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
 
 /* rings with an owner: only a helper frees one, when nothing is left of it */
@@ -467,6 +544,23 @@ ngx_http_llm_capture_zone_wait(const ngx_http_llm_capture_zone_t *z,
     uint32_t slot)
 {
     return (ngx_http_llm_capture_wait_t *) (z->base + z->waits) + slot;
+}
+
+
+static inline ngx_http_llm_capture_account_t *
+ngx_http_llm_capture_zone_account(const ngx_http_llm_capture_zone_t *z,
+    uint32_t account)
+{
+    return (ngx_http_llm_capture_account_t *) (z->base + z->accounts)
+           + account;
+}
+
+
+static inline ngx_http_llm_capture_gaps_t *
+ngx_http_llm_capture_zone_gaps(const ngx_http_llm_capture_zone_t *z,
+    uint32_t row)
+{
+    return (ngx_http_llm_capture_gaps_t *) (z->base + z->gaps) + row;
 }
 
 

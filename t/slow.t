@@ -311,7 +311,7 @@ with case('a disk that is full'):
     else:
         try:
             with Upstream() as upstream, Nginx(
-                    upstream, path='', http=WHAT
+                    upstream, path='', http='llm_capture_min_free off;' + WHAT
                     + server('disk', PASS, path=mount + '/x.jsonl')
                     + server('good', PASS)) as ng:
                 ballast = mount + '/ballast'

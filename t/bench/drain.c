@@ -121,7 +121,7 @@ open_zone(void)
         die("mmap()");
     }
 
-    ngx_http_llm_capture_zone_format(&zone);
+    ngx_http_llm_capture_zone_format(&zone, 1);
     (void) ngx_http_llm_capture_zone_template(&zone, "t", 1, 0);
 
     hdr = ngx_http_llm_capture_zone_ring(&zone, 0);

@@ -129,6 +129,8 @@ class Stage(Lives):
         self.files, self.ends = [], []
         kw = {**row.conf, **kw}
         location = kw.pop('location', 'llm_capture on;')
+        # a disk is filled to its end here
+        kw['http'] = kw.get('http', '') + 'llm_capture_min_free off;'
         super().__init__(backend, location=self.place(location),
                          daemon=daemon, workers=kw.pop('workers', 2),
                          allow=row.allow, start=False, **kw)

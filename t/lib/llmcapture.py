@@ -186,6 +186,13 @@ class Nginx:
 
         self.master = self.wait_pid()
         wait_for(self.serves, 'nginx to serve')
+        # the sockets listen before there is a worker, or it has its title
+        with open(self.conf_file) as f:
+            text = f.read()
+        n = re.search(r'^worker_processes (\d+);', text, re.M)
+        if n and not re.search(r'master_process\s+off;', text):
+            wait_for(lambda: len(self.workers()) == int(n.group(1)),
+                     'all workers')
 
     def wait_pid(self, other_than=None):
         def read():

@@ -86,7 +86,7 @@ make(void)
                   -1, 0);
     assert_ptr_not_equal(z.base, MAP_FAILED);
 
-    ngx_http_llm_capture_zone_format(&z);
+    ngx_http_llm_capture_zone_format(&z, 1);
 
     return z;
 }

@@ -28,6 +28,12 @@ one_record(void **state)
     assert_counted(recorded, 1);
     assert_counted(seen, 1);
     assert_counted(bytes, strlen(HEAD "{\"a\":1}}\n"));
+
+    /* but for the manifest */
+
+    assert_int_equal(ngx_http_llm_capture_drain_due(drain), now + 1000);
+    now += 1000;
+    assert_int_equal(drain_pass(drain), 0);
     assert_int_equal(ngx_http_llm_capture_drain_due(drain), 0);
 
     /* the ring is empty again */

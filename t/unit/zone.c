@@ -52,7 +52,7 @@ make(uint32_t nrings, uint64_t queue)
                   MAP_SHARED|MAP_ANONYMOUS|MAP_NORESERVE, -1, 0);
     assert_true(z.base != MAP_FAILED);
 
-    ngx_http_llm_capture_zone_format(&z);
+    ngx_http_llm_capture_zone_format(&z, 1);
 
     return z;
 }
@@ -97,6 +97,12 @@ check(uint32_t nrings, uint64_t queue, size_t page)
           z.nblocks * sizeof(uint32_t), LINE },
         { at(ngx_http_llm_capture_zone_wait(&z, 0)),
           NGX_HTTP_LLM_CAPTURE_WAITS * sizeof(ngx_http_llm_capture_wait_t),
+          LINE },
+        { at(ngx_http_llm_capture_zone_account(&z, 0)),
+          NGX_HTTP_LLM_CAPTURE_ACCOUNTS
+          * sizeof(ngx_http_llm_capture_account_t), LINE },
+        { at(ngx_http_llm_capture_zone_gaps(&z, 0)),
+          NGX_HTTP_LLM_CAPTURE_ROWS * sizeof(ngx_http_llm_capture_gaps_t),
           LINE },
         { at(ngx_http_llm_capture_zone_data(&z, 0)),
           nrings * z.ring_size, page },

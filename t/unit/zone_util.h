@@ -176,7 +176,7 @@ zone_make(uint32_t nrings, uint64_t ring_size)
     assert_int_equal(mprotect(zone.base - 4096, 4096, PROT_NONE), 0);
     assert_int_equal(mprotect(zone.base + zone.size, 4096, PROT_NONE), 0);
 
-    ngx_http_llm_capture_zone_format(&zone);
+    ngx_http_llm_capture_zone_format(&zone, 1);
     (void) ngx_http_llm_capture_zone_template(&zone, "moon", 4, MOON);
     (void) ngx_http_llm_capture_zone_template(&zone, "raw", 3, RAW);
 

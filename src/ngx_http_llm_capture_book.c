@@ -1,0 +1,631 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * When the manifest of a file is written: a second after what it tells of, at
+ * most; less often if there are many.  It is found by its inode, so that a file
+ * that was renamed by others has its manifest beside it all the same.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+#include <sys/file.h>
+
+#include "ngx_http_llm_capture_book.h"
+#include "ngx_http_llm_capture_manifest.h"
+#include "ngx_http_llm_capture_point.h"
+
+
+/* ms until a manifest tells of a change; and more for each that waits too */
+#define NGX_HTTP_LLM_CAPTURE_TELL       1000
+#define NGX_HTTP_LLM_CAPTURE_TELL_EACH  10
+/* after one that failed */
+#define NGX_HTTP_LLM_CAPTURE_TELL_AGAIN 5000
+/* for digests of live files, at the end, of all together */
+#define NGX_HTTP_LLM_CAPTURE_TELL_END   1000
+
+
+static const ngx_http_llm_capture_policy_t  ngx_http_llm_capture_no_policy;
+
+
+uint64_t
+ngx_http_llm_capture_book_wall(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_REALTIME, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
+}
+
+
+const char *
+ngx_http_llm_capture_book_name(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+
+static const ngx_http_llm_capture_policy_t *
+ngx_http_llm_capture_book_policy(ngx_http_llm_capture_drain_t *d,
+    uint32_t row)
+{
+    unsigned                               i;
+    uint64_t                               hash;
+    const ngx_http_llm_capture_keeping_t  *k;
+
+    k = &d->conf.keeping;
+
+    if (row < NGX_HTTP_LLM_CAPTURE_TEMPLATES) {
+        hash = ngx_http_llm_capture_zone_hdr(&d->zone)->templates[row].hash;
+
+        for (i = 0; i < k->npolicies; i++) {
+            if (k->policies[i].hash == hash) {
+                return &k->policies[i];
+            }
+        }
+    }
+
+    return &ngx_http_llm_capture_no_policy;
+}
+
+
+/* due for something: looked at by each pass */
+
+static void
+ngx_http_llm_capture_book_list(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    if (!book->listed) {
+        book->listed = 1;
+        book->next = d->listed;
+        d->listed = book;
+        d->nlisted++;
+    }
+}
+
+
+void
+ngx_http_llm_capture_book_dirty(ngx_http_llm_capture_drain_t *d,
+    uint32_t account)
+{
+    ngx_http_llm_capture_book_t  *book;
+
+    if (account == NGX_HTTP_LLM_CAPTURE_NONE) {
+        return;
+    }
+
+    book = &d->books[account];
+
+    if (!book->dirty) {
+        book->dirty = 1;
+        book->due = d->now + NGX_HTTP_LLM_CAPTURE_TELL
+                    + d->nlisted * NGX_HTTP_LLM_CAPTURE_TELL_EACH;
+        ngx_http_llm_capture_book_list(d, book);
+    }
+}
+
+
+void
+ngx_http_llm_capture_books_dirty(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t  i;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+        if (d->books[i].file) {
+            ngx_http_llm_capture_book_dirty(d, i);
+            d->books[i].due = d->now;
+        }
+    }
+}
+
+
+/* by the time that a file has been written to */
+
+static void
+ngx_http_llm_capture_book_clock(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    uint64_t                         wall;
+    ngx_http_llm_capture_account_t  *a;
+
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+
+    book->rotate_at = 0;
+
+    if (book->policy->time && a->ino) {
+        wall = ngx_http_llm_capture_book_wall();
+
+        book->rotate_at = d->now + book->policy->time;
+
+        if (wall > a->begun) {
+            wall -= a->begun;
+            book->rotate_at -= wall < book->policy->time ? wall
+                                                         : book->policy->time;
+        }
+
+        ngx_http_llm_capture_book_list(d, book);
+    }
+
+    book->full = book->policy->size && a->size >= book->policy->size;
+}
+
+
+static void
+ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
+    uint32_t account, ngx_http_llm_capture_file_t *file)
+{
+    ngx_http_llm_capture_book_t     *book;
+    ngx_http_llm_capture_account_t  *a;
+
+    a = ngx_http_llm_capture_zone_account(&d->zone, account);
+    book = &d->books[account];
+
+    book->account = account;
+    book->file = file;
+    book->policy = ngx_http_llm_capture_book_policy(d, a->row);
+
+    file->follow = ngx_http_llm_capture_rotates(book->policy);
+
+    ngx_http_llm_capture_book_clock(d, book);
+
+    if (ngx_http_llm_capture_rotates(book->policy)) {
+        ngx_http_llm_capture_finish_look(d, book);
+    }
+}
+
+
+int
+ngx_http_llm_capture_books_open(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t                         i, n;
+    ngx_http_llm_capture_file_t     *file;
+    ngx_http_llm_capture_account_t  *a;
+
+    d->books = calloc(NGX_HTTP_LLM_CAPTURE_ACCOUNTS,
+                      sizeof(ngx_http_llm_capture_book_t));
+
+    if (d->books == NULL) {
+        return -1;
+    }
+
+    n = ngx_http_llm_capture_accounts(&d->zone);
+
+    for (i = 0; i < n; i++) {
+        a = ngx_http_llm_capture_zone_account(&d->zone, i);
+
+        if (atomic_load(&a->state) == NGX_HTTP_LLM_CAPTURE_ACCOUNT_RESET) {
+            ngx_http_llm_capture_account_reset(a);
+        }
+
+        file = ngx_http_llm_capture_writer_file(d->conf.writer, a->path,
+                                                a->path_len);
+
+        if (file) {
+            ngx_http_llm_capture_book_open(d, i, file);
+            ngx_http_llm_capture_book_dirty(d, i);
+        }
+    }
+
+    return 0;
+}
+
+
+void
+ngx_http_llm_capture_books_close(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_finish_close(d);
+    free(d->books);
+}
+
+
+uint32_t
+ngx_http_llm_capture_book(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_file_t *file, uint32_t row, uint32_t format)
+{
+    uint32_t  i;
+
+    if (format == NGX_HTTP_LLM_CAPTURE_OUTCOMES) {
+        file->follow = ngx_http_llm_capture_rotates(
+                                    ngx_http_llm_capture_book_policy(d, row));
+        return NGX_HTTP_LLM_CAPTURE_NONE;
+    }
+
+    i = ngx_http_llm_capture_account_find(&d->zone, file->path, file->len, row,
+                                          format);
+
+    if (i == NGX_HTTP_LLM_CAPTURE_NONE) {
+
+        if (!d->books_full) {
+            d->books_full = 1;
+            ngx_http_llm_capture_drain_say(d, LOG_WARNING, 0,
+                "more than %d files: \"%s\" and later ones have no manifest "
+                "and are not rotated", NGX_HTTP_LLM_CAPTURE_ACCOUNTS,
+                file->path);
+        }
+
+        return i;
+    }
+
+    if (d->books[i].file == NULL) {
+        ngx_http_llm_capture_book_open(d, i, file);
+    }
+
+    return i;
+}
+
+
+/* in which the file is, wherever it is; 0: it is nowhere */
+
+static int
+ngx_http_llm_capture_book_update(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, unsigned ended)
+{
+    int                                fd, rc;
+    char                               found[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               live[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    struct stat                        st;
+    ngx_http_llm_capture_account_t    *a;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+
+    if (a->ino == 0) {
+        return 0;
+    }
+
+    fd = ngx_http_llm_capture_segment_find(sys, book->file->path, a->dev,
+                                           a->ino, found);
+
+    if (fd == -1) {
+        /* it was deleted: there is nothing to tell of */
+        return 0;
+    }
+
+    rc = -1;
+
+    if (fd >= 0
+        && sys->flock(fd, LOCK_EX|LOCK_NB) == 0
+        && sys->fstat(fd, &st) == 0
+        && ngx_http_llm_capture_segment_manifest(found, path, sizeof(path))
+           == 0
+        && ngx_http_llm_capture_segment_manifest(book->file->path, live,
+                                                 sizeof(live))
+           == 0)
+    {
+        rc = ngx_http_llm_capture_book_tell(d, book, path, live,
+                                     ngx_http_llm_capture_book_name(found),
+                                     &st, ended,
+                                     strcmp(found, book->file->path) != 0);
+    }
+
+    if (fd >= 0) {
+        (void) sys->close(fd);
+    }
+
+    return rc;
+}
+
+
+int
+ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, const char *path, const char *live,
+    const char *name, const struct stat *st, unsigned ended, unsigned renamed)
+{
+    int                                rc, moved;
+    json_t                            *old, *new;
+    uint64_t                           sum[NGX_HTTP_LLM_CAPTURE_C_max];
+    uint64_t                           since[NGX_HTTP_LLM_CAPTURE_C_max];
+    ngx_http_llm_capture_facts_t       facts;
+    ngx_http_llm_capture_account_t    *a;
+    ngx_http_llm_capture_template_t   *t;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+    t = ngx_http_llm_capture_zone_hdr(&d->zone)->templates;
+
+    memset(&facts, 0, sizeof(facts));
+
+    ngx_http_llm_capture_zone_sum(&d->zone, a->row, sum);
+    ngx_http_llm_capture_account_since(a, sum, since);
+
+    facts.name = name;
+    facts.ended = ended;
+    facts.renamed = renamed;
+    facts.now = ngx_http_llm_capture_book_wall();
+    facts.bytes = (uint64_t) st->st_size;
+    facts.dev = (uint64_t) st->st_dev;
+    facts.ino = (uint64_t) st->st_ino;
+    facts.id = ngx_http_llm_capture_zone_hdr(&d->zone)->id;
+    facts.account = a;
+    facts.pending = book->npending;
+    facts.sum = since;
+    facts.gaps = ngx_http_llm_capture_zone_gaps(&d->zone, a->row);
+    facts.label = book->policy->label;
+    facts.label_len = book->policy->label_len;
+    facts.nginx = d->conf.keeping.nginx;
+    facts.module = d->conf.keeping.module;
+    facts.path = a->path;
+    facts.path_len = a->path_len;
+
+    if (a->row < NGX_HTTP_LLM_CAPTURE_TEMPLATES
+        && t[a->row].len <= NGX_HTTP_LLM_CAPTURE_TEXT)
+    {
+        facts.path = t[a->row].text;
+        facts.path_len = t[a->row].len;
+    }
+
+    old = ngx_http_llm_capture_manifest_load(sys, path, st);
+    moved = old == NULL && strcmp(path, live) != 0;
+
+    if (moved) {
+        old = ngx_http_llm_capture_manifest_load(sys, live, st);
+        moved = old != NULL;
+    }
+
+    new = ngx_http_llm_capture_manifest_make(old, &facts);
+    rc = -1;
+
+    if (new) {
+        rc = ngx_http_llm_capture_manifest_store(sys, path, new);
+
+    } else {
+        errno = ENOMEM;
+    }
+
+    json_decref(old);
+    json_decref(new);
+
+    if (rc == -1) {
+        ngx_http_llm_capture_file_say(
+                          ngx_http_llm_capture_writer_files(d->conf.writer),
+                          book->file, NGX_HTTP_LLM_CAPTURE_SAY_MANIFEST,
+                          LOG_WARNING, errno, "cannot write the manifest");
+        return -1;
+    }
+
+    NGX_HTTP_LLM_CAPTURE_POINT("manifest");
+
+    if (moved) {
+        (void) sys->unlink(live);
+    }
+
+    /* what the next file begins with, if this one is sealed */
+
+    a->pending = book->npending;
+    memcpy(a->told, sum, sizeof(sum));
+    a->told[NGX_HTTP_LLM_CAPTURE_C_seen] -=
+                                       ngx_http_llm_capture_zone_pending(sum);
+
+    return 0;
+}
+
+
+void
+ngx_http_llm_capture_book_written(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest,
+    const ngx_http_llm_capture_intent_t *it, unsigned n)
+{
+    unsigned                         i;
+    ngx_http_llm_capture_book_t     *book;
+    ngx_http_llm_capture_account_t  *a;
+
+    if (dest->account == NGX_HTTP_LLM_CAPTURE_NONE) {
+        return;
+    }
+
+    book = &d->books[dest->account];
+    a = ngx_http_llm_capture_zone_account(&d->zone, dest->account);
+
+    if (a->ino
+        && (a->ino != it->ino || a->dev != it->dev || it->offset < a->size))
+    {
+        /* the path names another file, or the same one was cut to nothing */
+
+        if (a->ino != it->ino || a->dev != it->dev) {
+            (void) ngx_http_llm_capture_book_update(d, book, 1);
+        }
+
+        NGX_HTTP_LLM_CAPTURE_POINT("before reset");
+
+        ngx_http_llm_capture_account_reset(a);
+    }
+
+    if (a->ino == 0) {
+        a->dev = it->dev;
+        a->begun = ngx_http_llm_capture_book_wall();
+        a->format = dest->format;
+        a->ino = it->ino;
+
+        ngx_http_llm_capture_book_clock(d, book);
+    }
+
+    if (dest->file->epoch_known && dest->file->epoch.wall > 0) {
+        a->t0 = (uint64_t) dest->file->epoch.wall;
+    }
+
+    for (i = 0; ngx_http_llm_capture_is_timed(dest->format) && i < n; i++) {
+        ngx_http_llm_capture_account_row(a, d->lines[i].ts);
+    }
+
+    for (i = 0; i < n; i++) {
+        a->endpoints |= 1u << (d->batch[i]->endpoint & 31);
+    }
+
+    ngx_http_llm_capture_book_dirty(d, dest->account);
+}
+
+
+/* not before: a successor would take what it finds for a file that was cut */
+
+void
+ngx_http_llm_capture_book_committed(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_dest_t *dest)
+{
+    ngx_http_llm_capture_book_t     *book;
+    ngx_http_llm_capture_account_t  *a;
+
+    if (dest->account == NGX_HTTP_LLM_CAPTURE_NONE || dest->file->size < 0) {
+        return;
+    }
+
+    book = &d->books[dest->account];
+    a = ngx_http_llm_capture_zone_account(&d->zone, dest->account);
+
+    a->size = (uint64_t) dest->file->size;
+
+    if (book->policy->size && a->size >= book->policy->size) {
+        book->full = 1;
+        ngx_http_llm_capture_book_list(d, book);
+    }
+}
+
+
+void
+ngx_http_llm_capture_books_gap(ngx_http_llm_capture_drain_t *d, uint32_t row,
+    const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
+{
+    uint32_t                      i, n;
+    uint64_t                      dropped;
+
+    dropped = ngx_http_llm_capture_account_dropped(sum);
+
+    if (dropped == d->dropped[row]) {
+        return;
+    }
+
+    d->dropped[row] = dropped;
+
+    ngx_http_llm_capture_account_gap(
+                        ngx_http_llm_capture_zone_gaps(&d->zone, row), dropped,
+                        d->looked ? d->looked : d->wall, d->wall);
+
+    n = ngx_http_llm_capture_accounts(&d->zone);
+
+    for (i = 0; i < n; i++) {
+        if (ngx_http_llm_capture_zone_account(&d->zone, i)->row == row
+            && d->books[i].file)
+        {
+            ngx_http_llm_capture_book_dirty(d, i);
+        }
+    }
+}
+
+
+/* 1: nothing is due for it any more */
+
+static int
+ngx_http_llm_capture_book_pass(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    ngx_http_llm_capture_account_t  *a;
+
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+
+    if (atomic_load(&a->state) == NGX_HTTP_LLM_CAPTURE_ACCOUNT_SEALING) {
+
+        if (book->due > d->now
+            || ngx_http_llm_capture_seal_resume(d, book) == -1)
+        {
+            book->due = book->due > d->now ? book->due
+                                    : d->now + NGX_HTTP_LLM_CAPTURE_TELL;
+            return 0;
+        }
+    }
+
+    if (book->full || (book->rotate_at && book->rotate_at <= d->now)) {
+
+        if (ngx_http_llm_capture_seal(d, book) == 0) {
+            ngx_http_llm_capture_book_clock(d, book);
+
+        } else {
+            book->full = 0;
+            book->rotate_at = d->now + NGX_HTTP_LLM_CAPTURE_TELL;
+        }
+    }
+
+    if (book->dirty && book->due <= d->now) {
+
+        if (ngx_http_llm_capture_book_update(d, book, 0) == 0) {
+            book->dirty = 0;
+
+        } else {
+            book->due = d->now + NGX_HTTP_LLM_CAPTURE_TELL_AGAIN;
+        }
+    }
+
+    return !book->dirty && !book->full && book->rotate_at == 0;
+}
+
+
+void
+ngx_http_llm_capture_books_pass(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_book_t  *book, **p;
+
+    for (p = &d->listed; (book = *p) != NULL; /* void */) {
+
+        if (ngx_http_llm_capture_book_pass(d, book)) {
+            *p = book->next;
+            book->listed = 0;
+            d->nlisted--;
+            continue;
+        }
+
+        p = &book->next;
+    }
+
+    ngx_http_llm_capture_finish_pass(d);
+}
+
+
+uint64_t
+ngx_http_llm_capture_books_due(ngx_http_llm_capture_drain_t *d)
+{
+    uint64_t                      due;
+    ngx_http_llm_capture_book_t  *book;
+
+    due = ngx_http_llm_capture_finish_due(d);
+
+    for (book = d->listed; book; book = book->next) {
+
+        if (book->dirty && (due == 0 || book->due < due)) {
+            due = book->due;
+        }
+
+        if (book->rotate_at && (due == 0 || book->rotate_at < due)) {
+            due = book->rotate_at;
+        }
+    }
+
+    return due;
+}
+
+
+void
+ngx_http_llm_capture_books_end(ngx_http_llm_capture_drain_t *d)
+{
+    uint32_t  i;
+    uint64_t  end;
+
+    end = ngx_http_llm_capture_drain_clock(d) + NGX_HTTP_LLM_CAPTURE_TELL_END;
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+        if (d->books[i].file
+            && ngx_http_llm_capture_book_update(d, &d->books[i], 1) == 0)
+        {
+            ngx_http_llm_capture_finish_live(d, &d->books[i], end);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+
+/*
+ * Copyright (C) the llm-capture authors
+ */
+
+/*
+ * What is done with a segment afterwards, in slices between other work: it is
+ * read for its digest and its rows, compressed if that is wanted, and removed
+ * when there are more than are to be kept.
+ */
+
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS  64
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "ngx_http_llm_capture_book.h"
+#include "ngx_http_llm_capture_manifest.h"
+#include "ngx_http_llm_capture_point.h"
+
+
+/* bytes of a slice, and ms between two: 50 MB/s, a fifth of a processor */
+#define NGX_HTTP_LLM_CAPTURE_SLICE        (512 * 1024)
+#define NGX_HTTP_LLM_CAPTURE_SLICE_EVERY  10
+/* ms until the next try, after a full disk */
+#define NGX_HTTP_LLM_CAPTURE_SLICE_AGAIN  60000
+
+
+static const char *
+ngx_http_llm_capture_finish_compression(unsigned compression)
+{
+    switch (compression) {
+    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP:
+        return "gzip";
+    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_ZSTD:
+        return "zstd";
+    default:
+        return NULL;
+    }
+}
+
+
+static unsigned
+ngx_http_llm_capture_finish_form(unsigned compression)
+{
+    switch (compression) {
+    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP:
+        return NGX_HTTP_LLM_CAPTURE_SEGMENT_GZIP;
+    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_ZSTD:
+        return NGX_HTTP_LLM_CAPTURE_SEGMENT_ZSTD;
+    default:
+        return NGX_HTTP_LLM_CAPTURE_SEGMENT_JSONL;
+    }
+}
+
+
+/* a plain one is compressed, in whatever way is configured by now */
+
+static unsigned
+ngx_http_llm_capture_finish_how(const ngx_http_llm_capture_task_t *task)
+{
+    if (task->form != NGX_HTTP_LLM_CAPTURE_SEGMENT_PLAIN) {
+        return NGX_HTTP_LLM_CAPTURE_COMPRESSION_NONE;
+    }
+
+    return task->book->policy->compression
+               ? task->book->policy->compression
+               : NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP;
+}
+
+
+static int
+ngx_http_llm_capture_finish_name(const ngx_http_llm_capture_task_t *task,
+    unsigned form, char path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH])
+{
+    return ngx_http_llm_capture_segment_name(task->book->file->path, task->utc,
+                                     ngx_http_llm_capture_segment_tail(form),
+                                     path, NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH);
+}
+
+
+void
+ngx_http_llm_capture_finish_add(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, uint64_t utc, unsigned form,
+    uint64_t due)
+{
+    ngx_http_llm_capture_task_t  *task, **p;
+
+    task = calloc(1, sizeof(ngx_http_llm_capture_task_t));
+
+    if (task == NULL) {
+        /* a successor finds it */
+        return;
+    }
+
+    task->book = book;
+    task->utc = utc;
+    task->form = form;
+    task->due = due;
+
+    for (p = &d->tasks; *p; p = &(*p)->next) { /* void */ }
+
+    *p = task;
+}
+
+
+void
+ngx_http_llm_capture_finish_look(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    char                               path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    size_t                             i;
+    json_t                            *m;
+    ngx_http_llm_capture_task_t        task;
+    ngx_http_llm_capture_segments_t    list;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+
+    if (ngx_http_llm_capture_segments_list(sys, book->file->path, &list)
+        == -1)
+    {
+        return;
+    }
+
+    for (i = 0; i < list.n; i++) {
+        memset(&task, 0, sizeof(task));
+        task.book = book;
+        task.utc = list.all[i].utc;
+
+        if (ngx_http_llm_capture_finish_name(&task,
+                                    NGX_HTTP_LLM_CAPTURE_SEGMENT_MANIFEST,
+                                    path)
+            == -1)
+        {
+            continue;
+        }
+
+        m = ngx_http_llm_capture_manifest_load(sys, path, NULL);
+
+        if (m && (list.all[i].form == NGX_HTTP_LLM_CAPTURE_SEGMENT_PLAIN
+                  || (list.all[i].form == NGX_HTTP_LLM_CAPTURE_SEGMENT_JSONL
+                      && !ngx_http_llm_capture_manifest_read(m))))
+        {
+            ngx_http_llm_capture_finish_add(d, book, task.utc,
+                                            list.all[i].form, d->now);
+        }
+
+        json_decref(m);
+    }
+
+    ngx_http_llm_capture_segments_free(&list);
+}
+
+
+void
+ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    size_t                             i, n, gone;
+    ngx_http_llm_capture_segments_t    list;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+
+    if (book->policy->keep == 0
+        || ngx_http_llm_capture_segments_list(sys, book->file->path, &list)
+           == -1)
+    {
+        return;
+    }
+
+    /* one that is being compressed may have two files */
+
+    for (n = 0, i = 0; i < list.n; i++) {
+        n += i == 0 || list.all[i].utc != list.all[i - 1].utc;
+    }
+
+    gone = n > book->policy->keep ? n - book->policy->keep : 0;
+
+    for (n = 0, i = 0; i < list.n && n < gone; i++) {
+
+        if (i && list.all[i].utc == list.all[i - 1].utc) {
+            continue;
+        }
+
+        n++;
+
+        if (ngx_http_llm_capture_segment_remove(sys, book->file->path,
+                                                list.all[i].utc)
+            == -1)
+        {
+            ngx_http_llm_capture_file_say(
+                          ngx_http_llm_capture_writer_files(d->conf.writer),
+                          book->file, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
+                          LOG_WARNING, errno, "cannot remove a segment");
+            break;
+        }
+    }
+
+    ngx_http_llm_capture_segments_free(&list);
+}
+
+
+/* what was read goes into the manifest, which another one may be writing */
+
+static int
+ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
+    const char *path, const char *manifest, const char *compression,
+    const ngx_http_llm_capture_digest_result_t *r)
+{
+    int                                fd, rc;
+    json_t                            *m;
+    struct stat                        st;
+    ngx_http_llm_capture_content_t     c;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+
+    fd = ngx_http_llm_capture_file_open(sys, path, 0, &st);
+
+    if (fd == -1) {
+        return -1;
+    }
+
+    rc = -1;
+
+    if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0) {
+        m = ngx_http_llm_capture_manifest_load(sys, manifest, NULL);
+
+        c.name = ngx_http_llm_capture_book_name(path);
+        c.compression = compression;
+        c.rows = r->rows;
+        c.plain_bytes = r->plain_bytes;
+        c.bytes = r->bytes;
+        c.sha256 = r->sha256;
+        c.dev = (uint64_t) st.st_dev;
+        c.ino = (uint64_t) st.st_ino;
+
+        if (m && ngx_http_llm_capture_manifest_content(m, &c) == 0) {
+            rc = ngx_http_llm_capture_manifest_store(sys, manifest, m);
+        }
+
+        json_decref(m);
+    }
+
+    (void) sys->close(fd);
+
+    return rc;
+}
+
+
+static int
+ngx_http_llm_capture_finish_begin(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_task_t *task)
+{
+    char                               in[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               out[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    unsigned                           how;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    how = ngx_http_llm_capture_finish_how(task);
+
+    if (ngx_http_llm_capture_finish_name(task, task->form, in) == -1
+        || ngx_http_llm_capture_finish_name(task,
+                                 ngx_http_llm_capture_finish_form(how), out)
+           == -1)
+    {
+        return -1;
+    }
+
+    task->digest = ngx_http_llm_capture_digest_create(sys, in,
+                                                      how ? out : NULL, how);
+
+    return task->digest ? 0 : -1;
+}
+
+
+static void
+ngx_http_llm_capture_finish_end(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_task_t *task)
+{
+    char                               in[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               out[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               man[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    unsigned                           how;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    how = ngx_http_llm_capture_finish_how(task);
+
+    if (ngx_http_llm_capture_finish_name(task, task->form, in) == 0
+        && ngx_http_llm_capture_finish_name(task,
+                        how ? ngx_http_llm_capture_finish_form(how)
+                            : task->form, out) == 0
+        && ngx_http_llm_capture_finish_name(task,
+                               NGX_HTTP_LLM_CAPTURE_SEGMENT_MANIFEST, man)
+           == 0
+        && ngx_http_llm_capture_finish_tell(d, out, man,
+                                 ngx_http_llm_capture_finish_compression(how),
+                                 ngx_http_llm_capture_digest_result(
+                                                               task->digest))
+           == 0
+        && how)
+    {
+        NGX_HTTP_LLM_CAPTURE_POINT("compressed");
+        (void) sys->unlink(in);
+        ngx_http_llm_capture_disk_changed(d);
+    }
+}
+
+
+/* 1: it is done with */
+
+static int
+ngx_http_llm_capture_finish_step(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_task_t *task)
+{
+    int  rc;
+
+    rc = task->digest ? 0 : ngx_http_llm_capture_finish_begin(d, task);
+
+    if (rc == 0) {
+        rc = ngx_http_llm_capture_digest_step(task->digest,
+                                              NGX_HTTP_LLM_CAPTURE_SLICE);
+    }
+
+    task->due = d->now + NGX_HTTP_LLM_CAPTURE_SLICE_EVERY;
+
+    if (rc == 1) {
+        return 0;
+    }
+
+    if (rc == 0) {
+        ngx_http_llm_capture_finish_end(d, task);
+        return 1;
+    }
+
+    /* shipped and removed by others, or removed by us */
+
+    if (errno == ENOENT) {
+        return 1;
+    }
+
+    ngx_http_llm_capture_file_say(
+                          ngx_http_llm_capture_writer_files(d->conf.writer),
+                          task->book->file, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
+                          LOG_WARNING, errno,
+                          task->form == NGX_HTTP_LLM_CAPTURE_SEGMENT_PLAIN
+                              ? "cannot compress a segment yet"
+                              : "cannot read a segment yet");
+
+    ngx_http_llm_capture_digest_destroy(task->digest);
+    task->digest = NULL;
+    task->due = d->now + NGX_HTTP_LLM_CAPTURE_SLICE_AGAIN;
+
+    return 0;
+}
+
+
+void
+ngx_http_llm_capture_finish_pass(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_task_t  *task, **p;
+
+    for (p = &d->tasks; (task = *p) != NULL; p = &task->next) {
+
+        if (task->due > d->now) {
+            if (task->digest) {
+                return;
+            }
+
+            continue;
+        }
+
+        if (ngx_http_llm_capture_finish_step(d, task)) {
+            *p = task->next;
+            ngx_http_llm_capture_digest_destroy(task->digest);
+            free(task);
+        }
+
+        /* one slice a pass */
+
+        return;
+    }
+}
+
+
+uint64_t
+ngx_http_llm_capture_finish_due(ngx_http_llm_capture_drain_t *d)
+{
+    uint64_t                      due;
+    ngx_http_llm_capture_task_t  *task;
+
+    due = 0;
+
+    for (task = d->tasks; task; task = task->next) {
+
+        if (task->digest) {
+            return task->due;
+        }
+
+        if (due == 0 || task->due < due) {
+            due = task->due;
+        }
+    }
+
+    return due;
+}
+
+
+void
+ngx_http_llm_capture_finish_close(ngx_http_llm_capture_drain_t *d)
+{
+    ngx_http_llm_capture_task_t  *task;
+
+    while ((task = d->tasks) != NULL) {
+        d->tasks = task->next;
+        ngx_http_llm_capture_digest_destroy(task->digest);
+        free(task);
+    }
+}
+
+
+void
+ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, uint64_t end)
+{
+    int                                rc;
+    char                               man[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    ngx_http_llm_capture_digest_t     *digest;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+
+    if (ngx_http_llm_capture_segment_manifest(book->file->path, man,
+                                              sizeof(man))
+        == -1)
+    {
+        return;
+    }
+
+    digest = ngx_http_llm_capture_digest_create(sys, book->file->path, NULL,
+                                      NGX_HTTP_LLM_CAPTURE_COMPRESSION_NONE);
+
+    if (digest == NULL) {
+        return;
+    }
+
+    do {
+        rc = ngx_http_llm_capture_digest_step(digest,
+                                              NGX_HTTP_LLM_CAPTURE_SLICE);
+    } while (rc == 1 && ngx_http_llm_capture_drain_clock(d) < end);
+
+    if (rc == 0) {
+        (void) ngx_http_llm_capture_finish_tell(d, book->file->path, man, NULL,
+                                 ngx_http_llm_capture_digest_result(digest));
+    }
+
+    ngx_http_llm_capture_digest_destroy(digest);
+}

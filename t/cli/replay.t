@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from llmcapture import (Nginx, Upstream, case, diag, is_, ok,
                         request)                            # noqa: E402
 from tap import like                                        # noqa: E402
-from cli import beside, cli, manifest, write                # noqa: E402
+from cli import beside, cli, manifest, reports, write       # noqa: E402
 from replay import aiperf, make_tokenizer                   # noqa: E402
 
 COUNT = 16
@@ -34,13 +34,13 @@ def body(i):
 
 
 def capture(ng, work, name):
-    """The file of chat requests with its outcomes, as a copy."""
+    """The file of chat requests with what stands beside it, as a copy."""
     rows = ng.wait_records('chat', COUNT)
     ng.quit()
     path = f'{work}/{name}.jsonl'
     source = ng.path('chat')
-    for a, b in [(source, path), (source[:-6] + '.outcomes',
-                                  f'{work}/{name}.outcomes')]:
+    for a, b in [(source, path), (beside(source), beside(path)),
+                 (source[:-6] + '.outcomes', f'{work}/{name}.outcomes')]:
         with open(a, 'rb') as f, open(b, 'wb') as to:
             to.write(f.read())
     return path, rows
@@ -88,6 +88,10 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work, \
             first, _ = capture(ng, work, 'first')
         code, said, _ = cli('validate', '--text', first)
         is_(code, 0, 'validate: what the module wrote is good')
+        said, = reports('validate', first)
+        is_((said['manifest']['why'], said['manifest']['sealed'],
+             said['manifest']['recorded']), ([], True, COUNT),
+            'and as its manifest says')
 
         ready = work + '/ready.jsonl'
         code, _, err = cli('rewrite', '--max-tokens', 'recorded',

@@ -175,8 +175,7 @@ typedef struct {
     ngx_http_llm_capture_record_t  record;
     ngx_http_llm_capture_seen_t   *seen;            /* of the answer */
     uint64_t                       sample;          /* the rate that holds */
-    uint32_t                       said;            /* by control; NONE */
-    ngx_http_llm_capture_taken_t   taken;
+    ngx_http_llm_capture_taken_t   taken;           /* at NONE: no order */
 } ngx_http_llm_capture_ctx_t;
 
 
@@ -345,7 +344,7 @@ ngx_uint_t ngx_http_llm_capture_exhausted(ngx_http_llm_capture_ctx_t *ctx,
 ngx_uint_t ngx_http_llm_capture_exceeded(ngx_http_llm_capture_ctx_t *ctx,
     size_t len);
 
-/* not one byte of it was recorded: given back */
+/* not one byte of it was recorded: what it took is given back */
 void ngx_http_llm_capture_untaken(ngx_http_llm_capture_ctx_t *ctx);
 
 

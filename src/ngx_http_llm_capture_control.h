@@ -124,10 +124,10 @@ typedef struct {
 /* what one request has taken out of a budget */
 
 typedef struct {
-    uint32_t                     at;
-    uint32_t                     cell;
     uint64_t                     change;
     uint64_t                     bytes;      /* so many of them */
+    uint32_t                     at;
+    unsigned                     cell:1;
     unsigned                     records:1;  /* it took one of these */
     unsigned                     limited:1;  /* its bytes count */
 } ngx_http_llm_capture_taken_t;

@@ -413,7 +413,7 @@ ngx_http_llm_capture_control_take(const ngx_http_llm_capture_view_t *v,
     b = &ngx_http_llm_capture_zone_control(z)->budgets[at][s->cell];
 
     taken->at = at;
-    taken->cell = s->cell;
+    taken->cell = s->cell & 1;
     taken->change = s->change;
 
     if (s->records) {

@@ -301,7 +301,10 @@ ngx_http_llm_capture_refuse_ctx(ngx_http_llm_capture_ctx_t *ctx,
     ctx->state = NGX_HTTP_LLM_CAPTURE_S_REFUSED;
     ctx->reason = why;
 
-    ngx_http_llm_capture_untaken(ctx);
+    if (ctx->taken.records || ctx->taken.limited) {
+        ngx_http_llm_capture_untaken(ctx);
+    }
+
     ngx_http_llm_capture_refuse(ctx->conf->row, why);
 }
 

@@ -18,6 +18,8 @@
 
 static ngx_http_llm_capture_zone_t *ngx_http_llm_capture_pause_zone(
     ngx_http_request_t *r);
+static ngx_uint_t ngx_http_llm_capture_paused_by(
+    ngx_http_llm_capture_ctx_t *ctx) __attribute__((noinline));
 static ngx_uint_t ngx_http_llm_capture_matched(ngx_http_request_t *r,
     ngx_http_llm_capture_said_t *said);
 
@@ -46,32 +48,41 @@ ngx_http_llm_capture_pause_zone(ngx_http_request_t *r)
 }
 
 
+/* nothing was said: most of all times, so it has to be cheap */
+
 ngx_uint_t
 ngx_http_llm_capture_paused(ngx_http_llm_capture_ctx_t *ctx)
 {
-    uint32_t                          at;
-    uint64_t                          now;
-    ngx_http_llm_capture_said_t      *said;
-    ngx_http_llm_capture_zone_t      *zone;
-    ngx_http_llm_capture_view_t      *view;
-    ngx_http_llm_capture_loc_conf_t  *lcf;
+    ctx->sample = ctx->conf->sample;
+    ctx->taken.at = NGX_HTTP_LLM_CAPTURE_NONE;
 
-    lcf = ctx->conf;
+    if (ngx_http_llm_capture_control_any(&ngx_http_llm_capture_view,
+                             ngx_http_llm_capture_pause_zone(ctx->request)))
+    {
+        return ngx_http_llm_capture_paused_by(ctx);
+    }
+
+    return ctx->conf->enable == NGX_HTTP_LLM_CAPTURE_PAUSED;
+}
+
+
+static ngx_uint_t
+ngx_http_llm_capture_paused_by(ngx_http_llm_capture_ctx_t *ctx)
+{
+    uint32_t                      at;
+    uint64_t                      now;
+    ngx_http_llm_capture_said_t  *said;
+    ngx_http_llm_capture_zone_t  *zone;
+    ngx_http_llm_capture_view_t  *view;
+
     zone = ngx_http_llm_capture_pause_zone(ctx->request);
     view = &ngx_http_llm_capture_view;
 
-    ctx->sample = lcf->sample;
-    ctx->said = NGX_HTTP_LLM_CAPTURE_NONE;
-
-    if (!ngx_http_llm_capture_control_any(view, zone)) {
-        return lcf->enable == NGX_HTTP_LLM_CAPTURE_PAUSED;
-    }
-
     now = view->timed ? ngx_http_llm_capture_now() : 0;
-    at = ngx_http_llm_capture_control_at(view, (uint32_t) lcf->row, now);
+    at = ngx_http_llm_capture_control_at(view, (uint32_t) ctx->conf->row, now);
 
     if (at == NGX_HTTP_LLM_CAPTURE_NONE) {
-        return lcf->enable == NGX_HTTP_LLM_CAPTURE_PAUSED;
+        return ctx->conf->enable == NGX_HTTP_LLM_CAPTURE_PAUSED;
     }
 
     said = &view->said[at];
@@ -89,7 +100,7 @@ ngx_http_llm_capture_paused(ngx_http_llm_capture_ctx_t *ctx)
         ctx->sample = said->rate;
     }
 
-    ctx->said = at;
+    ctx->taken.at = at;
 
     return 0;
 }
@@ -122,7 +133,7 @@ ngx_http_llm_capture_matched(ngx_http_request_t *r,
 ngx_uint_t
 ngx_http_llm_capture_exhausted(ngx_http_llm_capture_ctx_t *ctx, off_t len)
 {
-    if (ctx->said == NGX_HTTP_LLM_CAPTURE_NONE) {
+    if (ctx->taken.at == NGX_HTTP_LLM_CAPTURE_NONE) {
         return 0;
     }
 
@@ -134,7 +145,7 @@ ngx_http_llm_capture_exhausted(ngx_http_llm_capture_ctx_t *ctx, off_t len)
 
     return ngx_http_llm_capture_control_take(&ngx_http_llm_capture_view,
                          ngx_http_llm_capture_pause_zone(ctx->request),
-                         ctx->said, (uint64_t) len, &ctx->taken)
+                         ctx->taken.at, (uint64_t) len, &ctx->taken)
            != 0;
 }
 
@@ -153,9 +164,7 @@ ngx_http_llm_capture_exceeded(ngx_http_llm_capture_ctx_t *ctx, size_t len)
 void
 ngx_http_llm_capture_untaken(ngx_http_llm_capture_ctx_t *ctx)
 {
-    if (ctx->taken.records || ctx->taken.limited) {
-        ngx_http_llm_capture_control_return(
+    ngx_http_llm_capture_control_return(
                          ngx_http_llm_capture_pause_zone(ctx->request),
                          &ctx->taken);
-    }
 }

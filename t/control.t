@@ -123,7 +123,8 @@ with case('paused at first'), Upstream() as up, \
     is_(terms(ng)['paused'], 2, 'paused as configured')
 
 
-with case('limits'), Life(server=SERVER) as ng:
+with case('limits'), Life(server=SERVER, location='llm_capture on;'
+                          'llm_capture_max_request_bytes 150;') as ng:
     say(ng, 'capture=on&sample_rate=0')
     send(ng, 3)
     is_(terms(ng), {'seen': 3, 'sampled_out': 3}, 'a rate')
@@ -176,7 +177,14 @@ with case('limits'), Life(server=SERVER) as ng:
     before = terms(ng)['paused']
     say(ng, 'capture=on&records=5&bytes=1g')
     send(ng, 3, headers={'Content-Encoding': 'gzip'})
-    is_(status(ng)['control']['all']['records']['left'], 5,
+    with Connection(ng.port) as c:
+        c.head(PROMPT)
+        c.chunk(b'x' * 200)             # its length was not known before
+        c.last_chunk()
+        c.response()
+    is_(terms(ng)['too_large'], 1, 'too large')
+    now = status(ng)['control']['all']
+    is_((now['records']['left'], now['bytes']['left']), (5, 1 << 30),
         'what is refused takes nothing')
     ng.quit()
     ng.counters()

@@ -5,13 +5,15 @@
 # Exactly once holds wherever the helper is killed: it kills itself at each
 # point that is named in src/, under load, and a successor goes on.
 
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from driver import *                        # noqa: E402,F403
 from limit import FSIZE, limited             # noqa: E402
-from points import MODULE, Points, names, spoil     # noqa: E402
+from points import MODULE, PASS, Points, names, spoil    # noqa: E402
+from status import CONTROL as PLACE, STATUS         # noqa: E402
 import llmcapture                           # noqa: E402
 
 SHIPPED = llmcapture.MODULE
@@ -25,6 +27,7 @@ TORN = ('before cut', 'after cut', 'recover before cut')
 # the matrix reads payloads, which a trace has not: t/unit/trace_crash.c
 TRACE = ('held',)
 RING = ('ring repaired', 'ring reset', 'ring freed')
+CONTROL = ('control: budget', 'control: said', 'control: changed')
 
 LIMIT = 1500000
 CALM = dict(clients=2, pause=0.02)      # no full queue while there is no helper
@@ -116,6 +119,31 @@ def ring(s):
         s.load.more(20)
 
 
+@row('worker: kill -9, control', 'in the middle of a change, and behind it',
+     load=CALM, cuts=True, drops=('aborted',), allow=KILLED,
+     main=PASS, server=STATUS + PLACE)
+def control(s):
+    for records, name in enumerate(CONTROL, 10 ** 9):
+        pids = s.all_workers()
+        before = said(s, 'capture=on&records=%d' % (10 ** 9 - 1))
+        points.arm(name, 7 if name == 'control: said' else 1)
+        request(s.port, f'/control?capture=on&records={records}')
+        points.wait(name)
+        wait_for(lambda: (now := s.all_workers()) and now != pids,
+                 'another worker')
+        s.load.more(20)
+        now = said(s, 'capture=bad')
+        is_(now, records if name == 'control: changed' else before,
+            f'{name}: all of it, or nothing')
+
+
+def said(s, args):
+    """How many records were allowed last, after this."""
+    request(s.port, '/control?' + args)
+    got = json.loads(request(s.port, '/status', method='GET').body)
+    return got['control']['all']['records']['limit']
+
+
 @row('helper: kill -9, a spoiled queue', 'of a dead worker, while it resets '
      'it', cuts=True, drops=('aborted', 'lost'), workers=1,
      allow=f'{KILLED}|holds what no worker writes',
@@ -143,7 +171,7 @@ def spoiled(s):
 
 with Points() as points:
     with case('the build with points'):
-        used = BATCH + SPILL + KEY + TORN + TRACE + RING
+        used = BATCH + SPILL + KEY + TORN + TRACE + RING + CONTROL
         is_(sorted(names('POINT')), sorted(used), 'each point has its row')
         # short ones are no strings in the code
         texts = ['LLM_CAPTURE_POINT', 'LLM_CAPTURE_BROKEN',

@@ -59,6 +59,8 @@ ngx_http_llm_capture_control_get(ngx_http_llm_capture_control_t *c,
         }
 
         memcpy(&v->said[i], words, sizeof(words));
+
+        NGX_HTTP_LLM_CAPTURE_POINT("control: read");
     }
 
     atomic_thread_fence(memory_order_acquire);

@@ -41,12 +41,22 @@ typedef ngx_http_llm_capture_taken_t  taken_t;
 static order_t   order;
 static view_t    view;
 static unsigned  fuse;              /* points still to be passed; 0: no kill */
+static unsigned  twice;             /* entries until it is changed twice */
+static zone_t    shared;
 
 
 void
 ngx_http_llm_capture_point(const char *name)
 {
-    (void) name;
+    order_t  o;
+
+    if (twice && strcmp(name, "control: read") == 0 && --twice == 0) {
+        memset(&o, 0, sizeof(o));
+        o.mode = NGX_HTTP_LLM_CAPTURE_MODE_OFF;
+        ngx_http_llm_capture_control_say(&shared, ALL, &o, 1, 1);
+        o.mode = NGX_HTTP_LLM_CAPTURE_MODE_ON;
+        ngx_http_llm_capture_control_say(&shared, ALL, &o, 2, 2);
+    }
 
     if (fuse && --fuse == 0) {
         (void) raise(SIGKILL);
@@ -428,7 +438,30 @@ test_killed(void **state)
         }
     }
 
+    /* at the last point, and behind it */
+
     assert_true(old > NGX_HTTP_LLM_CAPTURE_ROWS && new == 2);
+}
+
+
+/* two changes fall into a read: it is of one time */
+
+static void
+test_torn(void **state)
+{
+    (void) state;
+
+    shared = make();
+    (void) say(&shared, 1, "capture=off", 0);
+
+    twice = ALL / 2;
+    ngx_http_llm_capture_control_read(&view, &shared);
+    assert_int_equal(twice, 0);
+
+    assert_int_equal(view.said[1].mode, NGX_HTTP_LLM_CAPTURE_MODE_NONE);
+    assert_int_equal(view.said[ALL].mode, NGX_HTTP_LLM_CAPTURE_MODE_ON);
+
+    munmap(shared.base, shared.size);
 }
 
 
@@ -485,6 +518,7 @@ main(void)
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_moved),
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_torn),
         cmocka_unit_test(test_anything),
     };
 

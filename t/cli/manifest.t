@@ -8,15 +8,15 @@ import os
 import sys
 import tempfile
 
-import jsonschema
 import zstandard
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 from tap import case, is_, like, ok                         # noqa: E402
-from cli import (TOP, beside, cli, manifest, reports,       # noqa: E402
-                 write)
+from cli import beside, cli, manifest, reports, write       # noqa: E402
+from manifests import schema                                # noqa: E402
 
 BODY = {'model': 'm', 'messages': [{'role': 'user', 'content': 'Hi'}]}
+SCHEMA = schema()
 TIMES = ['20261130T061500.123Z', '20261130T071500.000Z']
 
 
@@ -53,9 +53,6 @@ def refused(path, why, name, **other):
     is_(reports('validate', path)[0]['ok'], False, f'{name}: in JSON')
 
 
-with open(TOP + '/docs/manifest.schema.json') as f:
-    schema = jsonschema.Draft202012Validator(json.load(f))
-
 with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
     path = write(work + '/w.jsonl', *rows(4))
 
@@ -65,9 +62,9 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         is_(validate(path)[0], 0, 'and no more')
         said = manifest(path, seen=9, pending=1,
                         reasons={'aborted': 1, 'invalid_json': 3})
-        is_([e.message for e in schema.iter_errors(said)], [],
+        is_([e.message for e in SCHEMA.iter_errors(said)], [],
             'it is by the schema')
-        ok(list(schema.iter_errors({**said, 'rows': -1})), 'which can refuse')
+        ok(list(SCHEMA.iter_errors({**said, 'rows': -1})), 'which can refuse')
         code, out, err = validate(path)
         is_((code, err), (0, ''), 'the file is as it says')
         like(out, '9 seen = 4 recorded . 4 left out . 1 pending, of a sealed',
@@ -80,7 +77,7 @@ with tempfile.TemporaryDirectory(prefix='llm-capture-cli-') as work:
         is_(validate(path)[0], 0, 'rows that were there before')
         said = manifest(path, rows=None, sha256=None, recorded=2, seen=2,
                         found={'rows': None, 'bytes': 9}, first_timestamp=20)
-        is_([e.message for e in schema.iter_errors(said)], [],
+        is_([e.message for e in SCHEMA.iter_errors(said)], [],
             'or nobody knows how many: by the schema')
         code, out, _ = validate(path)
         is_(code, 0, 'no reason to refuse it')

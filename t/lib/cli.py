@@ -56,7 +56,7 @@ def write(path, *rows):
 
 def beside(path):
     """The manifest's name of a file."""
-    for end in '.gz', '.zst', '.jsonl':
+    for end in '.gz', '.zst', '.plain', '.jsonl':
         path = path.removesuffix(end)
     return path + '.manifest.json'
 

@@ -12,16 +12,11 @@ import re
 
 import zstandard                                            # noqa: F401
 
-from llmcapture import wait_for
+from cli import beside as manifest_of
+from llmcapture import TOP, wait_for
 
 UTC = r'\.\d{8}T\d{6}\.\d{3}Z'
 SEGMENT = re.compile(r'^(.*)' + UTC + r'\.jsonl(\.gz|\.zst)?$')
-
-
-def manifest_of(path):
-    """The path of the manifest of a capture file, live or sealed."""
-    path = re.sub(r'\.(gz|zst|plain)$', '', path)
-    return re.sub(r'\.jsonl$', '', path) + '.manifest.json'
 
 
 def manifest(path):
@@ -53,6 +48,12 @@ def total(sum_):
     return sum_['recorded'] + sum(sum_['reasons'].values()) + sum_['pending']
 
 
+def schema():
+    import jsonschema
+    with open(TOP + '/docs/manifest.schema.json') as f:
+        return jsonschema.Draft202012Validator(json.load(f))
+
+
 def wrong(path):
     """What a manifest says that is not so; [] if all of it is true."""
     m = manifest(path)
@@ -79,7 +80,8 @@ def wrong(path):
     if m['rows'] != m['recorded'] + m['found']['rows']:
         bad.append(f'rows {m["rows"]}, recorded {m["recorded"]}, '
                    f'found {m["found"]}')
-    return bad
+    return bad + [f'{e.json_path}: {e.message}'
+                  for e in schema().iter_errors(m)]
 
 
 def read(path):

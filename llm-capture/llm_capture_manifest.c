@@ -16,7 +16,7 @@
 /* left out on purpose, or nothing that a server would have answered */
 
 static const char *const  llm_capture_no_loss[] = {
-    "unmatched", "skipped", "sampled_out", "aborted"
+    "unmatched", "skipped", "paused", "sampled_out", "aborted"
 };
 
 

@@ -657,28 +657,21 @@ ngx_http_llm_capture_manifest_make(json_t *old,
     const ngx_http_llm_capture_facts_t *f)
 {
     int                                    rc;
-    json_t                                *m, *writers, *before;
+    json_t                                *m, *total, *writers, *before;
     uint64_t                               t0, begun;
     const ngx_http_llm_capture_account_t  *a;
 
     a = f->account;
 
     writers = manifest_writers(old, f);
-    m = writers ? manifest_total(writers) : NULL;
-
-    if (m == NULL) {
-        json_decref(writers);
-        return NULL;
-    }
-
-    rc = manifest_found(m, f, manifest_number(m, "bytes"));
-    rc |= json_object_set_new(m, "writers", writers);
+    total = writers ? manifest_total(writers) : NULL;
+    m = json_object();
 
     t0 = a->t0 ? a->t0 : manifest_number(old, "t0");
     before = json_object_get(old, "begun");
     begun = json_is_integer(before) ? manifest_number(old, "begun") : a->begun;
 
-    rc |= manifest_set(m, "manifest", NGX_HTTP_LLM_CAPTURE_MANIFEST_VERSION);
+    rc = manifest_set(m, "manifest", NGX_HTTP_LLM_CAPTURE_MANIFEST_VERSION);
     rc |= json_object_set_new(m, "file", manifest_text(f->name));
     rc |= json_object_set_new(m, "sealed",
                               json_boolean(manifest_sealed(writers, f)));
@@ -686,11 +679,19 @@ ngx_http_llm_capture_manifest_make(json_t *old,
                            a->format < NGX_HTTP_LLM_CAPTURE_FORMATS
                            ? ngx_http_llm_capture_format_names[a->format]
                            : ""));
+
+    if (f->label) {
+        rc |= json_object_set_new(m, "label",
+                                  manifest_textn(f->label, f->label_len));
+    }
+
     rc |= json_object_set_new(m, "t0",
                               t0 && ngx_http_llm_capture_is_timed(a->format)
                               ? json_integer((json_int_t) t0) : json_null());
     rc |= json_object_set_new(m, "sha256", json_null());
     rc |= json_object_set_new(m, "compression", json_null());
+    rc |= json_object_update(m, total);
+    rc |= manifest_found(m, f, manifest_number(m, "bytes"));
     rc |= json_object_set_new(json_object_get(m, "destination"), "path",
                               manifest_textn(f->path, f->path_len));
     rc |= json_object_set_new(m, "module", manifest_text(f->module));
@@ -701,11 +702,10 @@ ngx_http_llm_capture_manifest_make(json_t *old,
     rc |= manifest_set(m, "updated", f->now);
     rc |= manifest_set(m, "inode", f->ino);
     rc |= manifest_set(m, "device", f->dev);
+    rc |= json_object_set(m, "writers", writers);
 
-    if (f->label) {
-        rc |= json_object_set_new(m, "label",
-                                  manifest_textn(f->label, f->label_len));
-    }
+    json_decref(total);
+    json_decref(writers);
 
     if (rc) {
         json_decref(m);

@@ -152,7 +152,7 @@ class Account:
         for top, _, names in os.walk(directory):
             for name in names:
                 if suffix in name and not name.endswith(
-                        ('.epoch', '.key', '.key.tmp')):
+                        ('.epoch', '.key', '.tmp', '.manifest.json')):
                     self.open(os.path.join(top, name))
         for f in files:
             f.seek(0)

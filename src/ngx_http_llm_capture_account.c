@@ -51,13 +51,13 @@ ngx_http_llm_capture_accounts(const ngx_http_llm_capture_zone_t *z)
 
 static void
 ngx_http_llm_capture_account_base(const ngx_http_llm_capture_zone_t *z,
-    ngx_http_llm_capture_account_t *a, uint32_t n)
+    ngx_http_llm_capture_account_t *a, uint32_t row, uint32_t n)
 {
     uint32_t  i;
 
     for (i = 0; i < n; i++) {
-        if (ngx_http_llm_capture_zone_account(z, i)->row == a->row) {
-            ngx_http_llm_capture_zone_sum(z, a->row, a->base);
+        if (ngx_http_llm_capture_zone_account(z, i)->row == row) {
+            ngx_http_llm_capture_zone_sum(z, row, a->base);
             a->base[NGX_HTTP_LLM_CAPTURE_C_seen] -=
                                ngx_http_llm_capture_zone_pending(a->base);
             return;
@@ -99,7 +99,7 @@ ngx_http_llm_capture_account_find(const ngx_http_llm_capture_zone_t *z,
     a->format = format;
     a->hash = hash;
 
-    ngx_http_llm_capture_account_base(z, a, n);
+    ngx_http_llm_capture_account_base(z, a, row, n);
 
     a->path_len = (uint32_t) len;
     memcpy(a->path, path, len);
@@ -218,7 +218,7 @@ ngx_http_llm_capture_account_merge(ngx_http_llm_capture_gaps_t *gaps)
 
     best = 1;
 
-    for (i = 2; i < gaps->n; i++) {
+    for (i = 2; i < NGX_HTTP_LLM_CAPTURE_GAPS; i++) {
         if (gaps->gap[i].from - gaps->gap[i - 1].to
             < gaps->gap[best].from - gaps->gap[best - 1].to)
         {
@@ -230,8 +230,8 @@ ngx_http_llm_capture_account_merge(ngx_http_llm_capture_gaps_t *gaps)
     gaps->gap[best - 1].after = gaps->gap[best].after;
 
     memmove(&gaps->gap[best], &gaps->gap[best + 1],
-            (gaps->n - best - 1) * sizeof(ngx_http_llm_capture_gap_t));
-    gaps->n--;
+            (NGX_HTTP_LLM_CAPTURE_GAPS - best - 1)
+            * sizeof(ngx_http_llm_capture_gap_t));
 }
 
 
@@ -239,36 +239,46 @@ void
 ngx_http_llm_capture_account_gap(ngx_http_llm_capture_gaps_t *gaps,
     uint64_t dropped, uint64_t before, uint64_t now)
 {
+    uint32_t                     n;
     uint64_t                     told;
     ngx_http_llm_capture_gap_t  *gap;
 
-    if (gaps->n > NGX_HTTP_LLM_CAPTURE_GAPS) {
-        gaps->n = 0;
+    /* read once: a worker may change it under our eyes */
+
+    n = *(volatile uint32_t *) &gaps->n;
+
+    if (n > NGX_HTTP_LLM_CAPTURE_GAPS) {
+        n = 0;
     }
 
-    gap = gaps->n ? &gaps->gap[gaps->n - 1] : NULL;
+    gap = n ? &gaps->gap[n - 1] : NULL;
     told = gap ? gap->after : 0;
 
     if (dropped <= told) {
         return;
     }
 
+    /* the clock may have been set back */
+
+    before = before < now ? before : now;
+
     if (gap && before < gap->to + NGX_HTTP_LLM_CAPTURE_NEAR) {
-        gap->to = now;
+        gap->to = now > gap->to ? now : gap->to;
         gap->after = dropped;
         return;
     }
 
-    if (gaps->n == NGX_HTTP_LLM_CAPTURE_GAPS) {
+    if (n == NGX_HTTP_LLM_CAPTURE_GAPS) {
         ngx_http_llm_capture_account_merge(gaps);
+        n--;
     }
 
-    gap = &gaps->gap[gaps->n];
+    gap = &gaps->gap[n];
 
     gap->from = before;
     gap->to = now;
     gap->before = told;
     gap->after = dropped;
 
-    gaps->n++;
+    gaps->n = n + 1;
 }

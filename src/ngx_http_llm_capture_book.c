@@ -13,6 +13,7 @@
 #define _FILE_OFFSET_BITS  64
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
@@ -21,7 +22,9 @@
 
 #include "ngx_http_llm_capture_book.h"
 #include "ngx_http_llm_capture_manifest.h"
+#include "ngx_http_llm_capture_path.h"
 #include "ngx_http_llm_capture_point.h"
+#include "ngx_http_llm_capture_sidecar.h"
 
 
 /* ms until a manifest tells of a change; and more for each that waits too */
@@ -29,7 +32,9 @@
 #define NGX_HTTP_LLM_CAPTURE_TELL_EACH  10
 /* after one that failed */
 #define NGX_HTTP_LLM_CAPTURE_TELL_AGAIN 5000
-/* for digests of live files, at the end, of all together */
+/* for one that is the last of its file, 1 ms each */
+#define NGX_HTTP_LLM_CAPTURE_LAST_TRIES 50
+/* for digests, at the end, of all together */
 #define NGX_HTTP_LLM_CAPTURE_TELL_END   1000
 
 
@@ -119,7 +124,7 @@ ngx_http_llm_capture_books_dirty(ngx_http_llm_capture_drain_t *d)
 {
     uint32_t  i;
 
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+    for (i = 0; i < d->nbooks; i++) {
         if (d->books[i].file) {
             ngx_http_llm_capture_book_dirty(d, i);
             d->books[i].due = d->now;
@@ -156,22 +161,30 @@ ngx_http_llm_capture_book_clock(ngx_http_llm_capture_drain_t *d,
     }
 
     book->full = book->policy->size && a->size >= book->policy->size;
+
+    if (book->full) {
+        ngx_http_llm_capture_book_list(d, book);
+    }
 }
 
 
 static void
 ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
-    uint32_t account, ngx_http_llm_capture_file_t *file)
+    uint32_t account, ngx_http_llm_capture_file_t *file, uint32_t row)
 {
-    ngx_http_llm_capture_book_t     *book;
-    ngx_http_llm_capture_account_t  *a;
+    ngx_http_llm_capture_book_t  *book;
 
-    a = ngx_http_llm_capture_zone_account(&d->zone, account);
     book = &d->books[account];
 
     book->account = account;
+    book->row = row < NGX_HTTP_LLM_CAPTURE_ROWS
+                ? row : NGX_HTTP_LLM_CAPTURE_TEMPLATES;
     book->file = file;
-    book->policy = ngx_http_llm_capture_book_policy(d, a->row);
+    book->policy = ngx_http_llm_capture_book_policy(d, book->row);
+
+    if (account >= d->nbooks) {
+        d->nbooks = account + 1;
+    }
 
     file->follow = ngx_http_llm_capture_rotates(book->policy);
 
@@ -186,7 +199,8 @@ ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
 int
 ngx_http_llm_capture_books_open(ngx_http_llm_capture_drain_t *d)
 {
-    uint32_t                         i, n;
+    char                             path[NGX_HTTP_LLM_CAPTURE_PATH];
+    uint32_t                         i, n, len;
     ngx_http_llm_capture_file_t     *file;
     ngx_http_llm_capture_account_t  *a;
 
@@ -206,11 +220,19 @@ ngx_http_llm_capture_books_open(ngx_http_llm_capture_drain_t *d)
             ngx_http_llm_capture_account_reset(a);
         }
 
-        file = ngx_http_llm_capture_writer_file(d->conf.writer, a->path,
-                                                a->path_len);
+        len = *(volatile uint32_t *) &a->path_len;
+
+        if (len >= sizeof(path)) {
+            continue;
+        }
+
+        memcpy(path, a->path, len);
+
+        file = ngx_http_llm_capture_writer_file(d->conf.writer, path, len);
 
         if (file) {
-            ngx_http_llm_capture_book_open(d, i, file);
+            ngx_http_llm_capture_book_open(d, i, file,
+                                           *(volatile uint32_t *) &a->row);
             ngx_http_llm_capture_book_dirty(d, i);
         }
     }
@@ -256,10 +278,105 @@ ngx_http_llm_capture_book(ngx_http_llm_capture_drain_t *d,
     }
 
     if (d->books[i].file == NULL) {
-        ngx_http_llm_capture_book_open(d, i, file);
+        ngx_http_llm_capture_book_open(d, i, file, row);
     }
 
     return i;
+}
+
+
+/* it was cut to nothing by others: what was told of it is of no file */
+
+static void
+ngx_http_llm_capture_book_cut(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, uint64_t size)
+{
+    char                               live[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    json_t                            *m;
+    struct stat                        st;
+    ngx_http_llm_capture_account_t    *a;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+
+    memset(&st, 0, sizeof(st));
+    st.st_ino = (ino_t) a->ino;
+    st.st_dev = (dev_t) a->dev;
+    st.st_size = (off_t) size;
+
+    if (ngx_http_llm_capture_segment_manifest(book->file->path, live,
+                                              sizeof(live))
+        == -1)
+    {
+        return;
+    }
+
+    m = ngx_http_llm_capture_manifest_load(sys, live, &st);
+
+    if (m && ngx_http_llm_capture_manifest_cut(m, &st)) {
+        (void) sys->unlink(live);
+    }
+
+    json_decref(m);
+}
+
+
+/* a file that others renamed is written to until it is opened anew */
+
+static int
+ngx_http_llm_capture_book_left(const ngx_http_llm_capture_sys_t *sys,
+    const ngx_http_llm_capture_book_t *book, const struct stat *st)
+{
+    struct stat  now;
+
+    return book->file->follow
+           || book->file->fd == -1
+           || sys->fstat(book->file->fd, &now) == -1
+           || now.st_ino != st->st_ino || now.st_dev != st->st_dev;
+}
+
+
+/* the file is found and locked: it has that name still */
+
+static int
+ngx_http_llm_capture_book_found(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, const char *found,
+    const struct stat *st, unsigned ended)
+{
+    int                                elsewhere;
+    char                               path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char                               live[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    ngx_http_llm_capture_account_t    *a;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
+
+    if (ngx_http_llm_capture_segment_manifest(found, path, sizeof(path)) == -1
+        || ngx_http_llm_capture_segment_manifest(book->file->path, live,
+                                                 sizeof(live))
+           == -1)
+    {
+        return -1;
+    }
+
+    elsewhere = strcmp(found, book->file->path) != 0;
+
+    if (!elsewhere && (uint64_t) st->st_size < a->size) {
+        ngx_http_llm_capture_book_cut(d, book, (uint64_t) st->st_size);
+        ngx_http_llm_capture_account_reset(a);
+        return 0;
+    }
+
+    if (elsewhere && ngx_http_llm_capture_book_left(sys, book, st)) {
+        ended = 1;
+    }
+
+    return ngx_http_llm_capture_book_tell(d, book, path, live,
+                                     ngx_http_llm_capture_book_name(found),
+                                     st, ended,
+                                     elsewhere && book->file->follow);
 }
 
 
@@ -269,10 +386,8 @@ static int
 ngx_http_llm_capture_book_update(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book, unsigned ended)
 {
-    int                                fd, rc;
+    int                                fd, rc, err;
     char                               found[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    char                               path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    char                               live[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
     struct stat                        st;
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
@@ -292,28 +407,50 @@ ngx_http_llm_capture_book_update(ngx_http_llm_capture_drain_t *d,
         return 0;
     }
 
+    if (fd < 0) {
+        return -1;
+    }
+
     rc = -1;
 
-    if (fd >= 0
-        && sys->flock(fd, LOCK_EX|LOCK_NB) == 0
-        && sys->fstat(fd, &st) == 0
-        && ngx_http_llm_capture_segment_manifest(found, path, sizeof(path))
-           == 0
-        && ngx_http_llm_capture_segment_manifest(book->file->path, live,
-                                                 sizeof(live))
-           == 0)
-    {
-        rc = ngx_http_llm_capture_book_tell(d, book, path, live,
-                                     ngx_http_llm_capture_book_name(found),
-                                     &st, ended,
-                                     strcmp(found, book->file->path) != 0);
+    if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0 && sys->fstat(fd, &st) == 0) {
+
+        if (ngx_http_llm_capture_file_named(sys, found, &st)) {
+            rc = ngx_http_llm_capture_book_found(d, book, found, &st, ended);
+
+        } else {
+            errno = EWOULDBLOCK;
+        }
     }
 
-    if (fd >= 0) {
-        (void) sys->close(fd);
-    }
+    err = errno;
+    (void) sys->close(fd);
+    errno = err;
 
     return rc;
+}
+
+
+/* the last time, for this account: another one may hold the file just now */
+
+static void
+ngx_http_llm_capture_book_last(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    unsigned  tries;
+
+    static const struct timespec  nap = { 0, 1000000 };
+
+    for (tries = 0; tries < NGX_HTTP_LLM_CAPTURE_LAST_TRIES; tries++) {
+
+        if (ngx_http_llm_capture_book_update(d, book, 1) == 0
+            || errno != EWOULDBLOCK)
+        {
+            return;
+        }
+
+        (void) nanosleep(&nap, NULL);
+    }
 }
 
 
@@ -324,10 +461,11 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
 {
     int                                rc, moved;
     json_t                            *old, *new;
+    uint32_t                           len;
     uint64_t                           sum[NGX_HTTP_LLM_CAPTURE_C_max];
     uint64_t                           since[NGX_HTTP_LLM_CAPTURE_C_max];
     ngx_http_llm_capture_facts_t       facts;
-    ngx_http_llm_capture_account_t    *a;
+    ngx_http_llm_capture_account_t    *a, own;
     ngx_http_llm_capture_template_t   *t;
     const ngx_http_llm_capture_sys_t  *sys;
 
@@ -335,10 +473,12 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
     t = ngx_http_llm_capture_zone_hdr(&d->zone)->templates;
 
+    memcpy(&own, a, sizeof(own));
+
     memset(&facts, 0, sizeof(facts));
 
-    ngx_http_llm_capture_zone_sum(&d->zone, a->row, sum);
-    ngx_http_llm_capture_account_since(a, sum, since);
+    ngx_http_llm_capture_zone_sum(&d->zone, book->row, sum);
+    ngx_http_llm_capture_account_since(&own, sum, since);
 
     facts.name = name;
     facts.ended = ended;
@@ -347,31 +487,41 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
     facts.bytes = (uint64_t) st->st_size;
     facts.dev = (uint64_t) st->st_dev;
     facts.ino = (uint64_t) st->st_ino;
-    facts.id = ngx_http_llm_capture_zone_hdr(&d->zone)->id;
-    facts.account = a;
+    /* two paths may be one, by a link to a directory */
+    facts.id = ngx_http_llm_capture_zone_hdr(&d->zone)->id ^ book->file->hash;
+    facts.account = &own;
     facts.pending = book->npending;
     facts.sum = since;
-    facts.gaps = ngx_http_llm_capture_zone_gaps(&d->zone, a->row);
+    facts.gaps = ngx_http_llm_capture_zone_gaps(&d->zone, book->row);
     facts.label = book->policy->label;
     facts.label_len = book->policy->label_len;
     facts.nginx = d->conf.keeping.nginx;
     facts.module = d->conf.keeping.module;
-    facts.path = a->path;
-    facts.path_len = a->path_len;
+    facts.path = book->file->path;
+    facts.path_len = book->file->len;
 
-    if (a->row < NGX_HTTP_LLM_CAPTURE_TEMPLATES
-        && t[a->row].len <= NGX_HTTP_LLM_CAPTURE_TEXT)
-    {
-        facts.path = t[a->row].text;
-        facts.path_len = t[a->row].len;
+    if (book->row < NGX_HTTP_LLM_CAPTURE_TEMPLATES) {
+        len = *(volatile uint32_t *) &t[book->row].len;
+
+        if (len <= NGX_HTTP_LLM_CAPTURE_TEXT) {
+            facts.path = t[book->row].text;
+            facts.path_len = len;
+        }
     }
 
-    old = ngx_http_llm_capture_manifest_load(sys, path, st);
+    /* the name of a segment is its own, though it be compressed by now */
+
+    old = ngx_http_llm_capture_manifest_load(sys, path, renamed ? NULL : st);
     moved = old == NULL && strcmp(path, live) != 0;
 
     if (moved) {
         old = ngx_http_llm_capture_manifest_load(sys, live, st);
         moved = old != NULL;
+    }
+
+    if (old && ngx_http_llm_capture_manifest_cut(old, st)) {
+        json_decref(old);
+        old = NULL;
     }
 
     new = ngx_http_llm_capture_manifest_make(old, &facts);
@@ -412,6 +562,44 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
 }
 
 
+/* after a recovery nobody has asked for it yet */
+
+static void
+ngx_http_llm_capture_book_epoch(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_file_t *file, uint32_t format,
+    ngx_http_llm_capture_account_t *a)
+{
+    char                               path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    ngx_http_llm_capture_epoch_t       e;
+    const ngx_http_llm_capture_sys_t  *sys;
+
+    if (file->epoch_known) {
+        e = file->epoch;
+
+    } else {
+
+        if (a->t0 || !ngx_http_llm_capture_is_timed(format)) {
+            return;
+        }
+
+        sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+
+        (void) snprintf(path, sizeof(path),
+                        "%s" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR, file->path);
+
+        if (ngx_http_llm_capture_sidecar_load(sys, &e, path) != 1
+            || e.ino != a->ino)
+        {
+            return;
+        }
+    }
+
+    if (e.wall > 0) {
+        a->t0 = (uint64_t) e.wall;
+    }
+}
+
+
 void
 ngx_http_llm_capture_book_written(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_dest_t *dest,
@@ -428,13 +616,23 @@ ngx_http_llm_capture_book_written(ngx_http_llm_capture_drain_t *d,
     book = &d->books[dest->account];
     a = ngx_http_llm_capture_zone_account(&d->zone, dest->account);
 
+    if (a->ino != it->ino
+        && atomic_load(&a->state) == NGX_HTTP_LLM_CAPTURE_ACCOUNT_SEALING)
+    {
+        /* a predecessor had renamed the file, and no more */
+        (void) ngx_http_llm_capture_seal_resume(d, book);
+    }
+
     if (a->ino
         && (a->ino != it->ino || a->dev != it->dev || it->offset < a->size))
     {
         /* the path names another file, or the same one was cut to nothing */
 
         if (a->ino != it->ino || a->dev != it->dev) {
-            (void) ngx_http_llm_capture_book_update(d, book, 1);
+            ngx_http_llm_capture_book_last(d, book);
+
+        } else {
+            ngx_http_llm_capture_book_cut(d, book, it->offset);
         }
 
         NGX_HTTP_LLM_CAPTURE_POINT("before reset");
@@ -451,9 +649,7 @@ ngx_http_llm_capture_book_written(ngx_http_llm_capture_drain_t *d,
         ngx_http_llm_capture_book_clock(d, book);
     }
 
-    if (dest->file->epoch_known && dest->file->epoch.wall > 0) {
-        a->t0 = (uint64_t) dest->file->epoch.wall;
-    }
+    ngx_http_llm_capture_book_epoch(d, dest->file, dest->format, a);
 
     for (i = 0; ngx_http_llm_capture_is_timed(dest->format) && i < n; i++) {
         ngx_http_llm_capture_account_row(a, d->lines[i].ts);
@@ -485,9 +681,8 @@ ngx_http_llm_capture_book_committed(ngx_http_llm_capture_drain_t *d,
 
     a->size = (uint64_t) dest->file->size;
 
-    if (book->policy->size && a->size >= book->policy->size) {
-        book->full = 1;
-        ngx_http_llm_capture_book_list(d, book);
+    if (!book->full && ngx_http_llm_capture_rotates(book->policy)) {
+        ngx_http_llm_capture_book_clock(d, book);
     }
 }
 
@@ -496,8 +691,8 @@ void
 ngx_http_llm_capture_books_gap(ngx_http_llm_capture_drain_t *d, uint32_t row,
     const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max])
 {
-    uint32_t                      i, n;
-    uint64_t                      dropped;
+    uint32_t  i;
+    uint64_t  dropped;
 
     dropped = ngx_http_llm_capture_account_dropped(sum);
 
@@ -511,12 +706,8 @@ ngx_http_llm_capture_books_gap(ngx_http_llm_capture_drain_t *d, uint32_t row,
                         ngx_http_llm_capture_zone_gaps(&d->zone, row), dropped,
                         d->looked ? d->looked : d->wall, d->wall);
 
-    n = ngx_http_llm_capture_accounts(&d->zone);
-
-    for (i = 0; i < n; i++) {
-        if (ngx_http_llm_capture_zone_account(&d->zone, i)->row == row
-            && d->books[i].file)
-        {
+    for (i = 0; i < d->nbooks; i++) {
+        if (d->books[i].row == row && d->books[i].file) {
             ngx_http_llm_capture_book_dirty(d, i);
         }
     }
@@ -533,25 +724,16 @@ ngx_http_llm_capture_book_pass(ngx_http_llm_capture_drain_t *d,
 
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
-    if (atomic_load(&a->state) == NGX_HTTP_LLM_CAPTURE_ACCOUNT_SEALING) {
+    if (book->again <= d->now) {
+        book->again = 0;
 
-        if (book->due > d->now
-            || ngx_http_llm_capture_seal_resume(d, book) == -1)
+        if ((atomic_load(&a->state) == NGX_HTTP_LLM_CAPTURE_ACCOUNT_SEALING
+             && ngx_http_llm_capture_seal_resume(d, book) == -1)
+            || ((book->full
+                 || (book->rotate_at && book->rotate_at <= d->now))
+                && ngx_http_llm_capture_seal(d, book) == -1))
         {
-            book->due = book->due > d->now ? book->due
-                                    : d->now + NGX_HTTP_LLM_CAPTURE_TELL;
-            return 0;
-        }
-    }
-
-    if (book->full || (book->rotate_at && book->rotate_at <= d->now)) {
-
-        if (ngx_http_llm_capture_seal(d, book) == 0) {
-            ngx_http_llm_capture_book_clock(d, book);
-
-        } else {
-            book->full = 0;
-            book->rotate_at = d->now + NGX_HTTP_LLM_CAPTURE_TELL;
+            book->again = d->now + NGX_HTTP_LLM_CAPTURE_TELL;
         }
     }
 
@@ -565,7 +747,8 @@ ngx_http_llm_capture_book_pass(ngx_http_llm_capture_drain_t *d,
         }
     }
 
-    return !book->dirty && !book->full && book->rotate_at == 0;
+    return !book->dirty && !book->full && book->rotate_at == 0
+           && book->again == 0;
 }
 
 
@@ -593,7 +776,7 @@ ngx_http_llm_capture_books_pass(ngx_http_llm_capture_drain_t *d)
 uint64_t
 ngx_http_llm_capture_books_due(ngx_http_llm_capture_drain_t *d)
 {
-    uint64_t                      due;
+    uint64_t                      due, at;
     ngx_http_llm_capture_book_t  *book;
 
     due = ngx_http_llm_capture_finish_due(d);
@@ -604,8 +787,10 @@ ngx_http_llm_capture_books_due(ngx_http_llm_capture_drain_t *d)
             due = book->due;
         }
 
-        if (book->rotate_at && (due == 0 || book->rotate_at < due)) {
-            due = book->rotate_at;
+        at = book->again ? book->again : book->rotate_at;
+
+        if (at && (due == 0 || at < due)) {
+            due = at;
         }
     }
 
@@ -621,11 +806,13 @@ ngx_http_llm_capture_books_end(ngx_http_llm_capture_drain_t *d)
 
     end = ngx_http_llm_capture_drain_clock(d) + NGX_HTTP_LLM_CAPTURE_TELL_END;
 
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+    for (i = 0; i < d->nbooks; i++) {
         if (d->books[i].file
             && ngx_http_llm_capture_book_update(d, &d->books[i], 1) == 0)
         {
             ngx_http_llm_capture_finish_live(d, &d->books[i], end);
         }
     }
+
+    ngx_http_llm_capture_finish_all(d, end);
 }

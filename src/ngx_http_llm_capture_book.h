@@ -30,13 +30,16 @@ struct ngx_http_llm_capture_book_s {
     ngx_http_llm_capture_file_t          *file;     /* NULL: not in use */
     const ngx_http_llm_capture_policy_t  *policy;
     ngx_http_llm_capture_book_t          *next;     /* of those with a due */
+    /* of the account: what stands in the zone may change */
     uint32_t                              account;
+    uint32_t                              row;
     uint32_t                              npending; /* requests under way */
     unsigned                              listed:1;
     unsigned                              dirty:1;  /* manifest is behind */
     unsigned                              full:1;   /* to be rotated */
     uint64_t                              due;      /* the manifest, ms */
     uint64_t                              rotate_at; /* ms; 0: not by time */
+    uint64_t                              again;    /* ms, after a failure */
 };
 
 /* a segment that nobody has read yet */
@@ -107,7 +110,7 @@ uint64_t ngx_http_llm_capture_book_wall(void);
 
 /* ngx_http_llm_capture_seal.c */
 
-/* the live file becomes a segment.  0: done, or nothing to do; -1: later */
+/* the live file becomes a segment, if there is one; -1: later */
 int ngx_http_llm_capture_seal(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book);
 /* goes on where one who died left it */
@@ -130,6 +133,9 @@ void ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
 void ngx_http_llm_capture_finish_pass(ngx_http_llm_capture_drain_t *d);
 uint64_t ngx_http_llm_capture_finish_due(ngx_http_llm_capture_drain_t *d);
 void ngx_http_llm_capture_finish_close(ngx_http_llm_capture_drain_t *d);
+/* at the end: of what is left, as much as can be done until `end` */
+void ngx_http_llm_capture_finish_all(ngx_http_llm_capture_drain_t *d,
+    uint64_t end);
 /* reads the live file at its end, if that takes no longer than until `end` */
 void ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book, uint64_t end);

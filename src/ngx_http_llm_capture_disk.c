@@ -36,7 +36,7 @@ ngx_http_llm_capture_disk_live(ngx_http_llm_capture_drain_t *d)
     uint32_t  i;
     uint64_t  n;
 
-    for (n = 0, i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+    for (n = 0, i = 0; i < d->nbooks; i++) {
         if (d->books[i].file) {
             n += ngx_http_llm_capture_zone_account(&d->zone, i)->size;
         }
@@ -63,7 +63,7 @@ ngx_http_llm_capture_disk_look(ngx_http_llm_capture_drain_t *d)
     d->disk_utc = 0;
     d->disk_due = d->now + NGX_HTTP_LLM_CAPTURE_DISK_EVERY;
 
-    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_ACCOUNTS; i++) {
+    for (i = 0; i < d->nbooks; i++) {
         book = &d->books[i];
 
         if (book->file == NULL

@@ -335,13 +335,13 @@ ngx_http_llm_capture_file_reach(ngx_http_llm_capture_files_t *fs,
 }
 
 
-static int
-ngx_http_llm_capture_file_named(ngx_http_llm_capture_files_t *fs,
-    ngx_http_llm_capture_file_t *f, const struct stat *st)
+int
+ngx_http_llm_capture_file_named(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const struct stat *st)
 {
     struct stat  now;
 
-    return fs->sys->lstat(f->path, &now) == 0
+    return sys->lstat(path, &now) == 0
            && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
 }
 
@@ -389,7 +389,8 @@ ngx_http_llm_capture_file_lock(ngx_http_llm_capture_files_t *fs,
         }
 
         if (st->st_nlink != 0
-            && (!f->follow || ngx_http_llm_capture_file_named(fs, f, st)))
+            && (!f->follow
+                || ngx_http_llm_capture_file_named(fs->sys, f->path, st)))
         {
             f->same = (f->size == st->st_size);
             return 0;

@@ -179,6 +179,10 @@ int ngx_http_llm_capture_file_open(const ngx_http_llm_capture_sys_t *sys,
     const char *path, int flags, struct stat *st);
 
 
+/* does the path name the file st? */
+int ngx_http_llm_capture_file_named(const ngx_http_llm_capture_sys_t *sys,
+    const char *path, const struct stat *st);
+
 /*
  * Where others can write, a file of somebody else may have been put in the way
  * by one who wants to read what comes: the rule of fs.protected_regular, for

@@ -181,6 +181,8 @@ ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
         n += i == 0 || list.all[i].utc != list.all[i - 1].utc;
     }
 
+    n += (size_t) (list.files - list.n);
+
     gone = n > book->policy->keep ? n - book->policy->keep : 0;
 
     for (n = 0, i = 0; i < list.n && n < gone; i++) {
@@ -207,14 +209,18 @@ ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
 }
 
 
-/* what was read goes into the manifest, which another one may be writing */
+/*
+ * What was read of `in` goes into the manifest, which others may be writing,
+ * under its lock.  out: what it is now.  A manifest that was removed is not
+ * made again.
+ */
 
 static int
 ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
-    const char *path, const char *manifest, const char *compression,
-    const ngx_http_llm_capture_digest_result_t *r)
+    const char *in, const char *out, const char *manifest,
+    const char *compression, const ngx_http_llm_capture_digest_result_t *r)
 {
-    int                                fd, rc;
+    int                                fd, rc, err;
     json_t                            *m;
     struct stat                        st;
     ngx_http_llm_capture_content_t     c;
@@ -222,7 +228,7 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
 
     sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
 
-    fd = ngx_http_llm_capture_file_open(sys, path, 0, &st);
+    fd = ngx_http_llm_capture_file_open(sys, in, 0, &st);
 
     if (fd == -1) {
         return -1;
@@ -230,10 +236,10 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
 
     rc = -1;
 
-    if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0) {
+    if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0 && sys->lstat(out, &st) == 0) {
         m = ngx_http_llm_capture_manifest_load(sys, manifest, NULL);
 
-        c.name = ngx_http_llm_capture_book_name(path);
+        c.name = ngx_http_llm_capture_book_name(out);
         c.compression = compression;
         c.rows = r->rows;
         c.plain_bytes = r->plain_bytes;
@@ -242,14 +248,22 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
         c.dev = (uint64_t) st.st_dev;
         c.ino = (uint64_t) st.st_ino;
 
-        if (m && ngx_http_llm_capture_manifest_content(m, &c) == 0) {
+        if (m == NULL) {
+            rc = 0;
+
+        } else if (c.bytes != (uint64_t) st.st_size) {
+            errno = ESTALE;
+
+        } else if (ngx_http_llm_capture_manifest_content(m, &c) == 0) {
             rc = ngx_http_llm_capture_manifest_store(sys, manifest, m);
         }
 
         json_decref(m);
     }
 
+    err = errno;
     (void) sys->close(fd);
+    errno = err;
 
     return rc;
 }
@@ -282,7 +296,9 @@ ngx_http_llm_capture_finish_begin(ngx_http_llm_capture_drain_t *d,
 }
 
 
-static void
+/* 0, or -1 with errno */
+
+static int
 ngx_http_llm_capture_finish_end(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_task_t *task)
 {
@@ -295,24 +311,29 @@ ngx_http_llm_capture_finish_end(ngx_http_llm_capture_drain_t *d,
     sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     how = ngx_http_llm_capture_finish_how(task);
 
-    if (ngx_http_llm_capture_finish_name(task, task->form, in) == 0
-        && ngx_http_llm_capture_finish_name(task,
+    if (ngx_http_llm_capture_finish_name(task, task->form, in) == -1
+        || ngx_http_llm_capture_finish_name(task,
                         how ? ngx_http_llm_capture_finish_form(how)
-                            : task->form, out) == 0
-        && ngx_http_llm_capture_finish_name(task,
+                            : task->form, out) == -1
+        || ngx_http_llm_capture_finish_name(task,
                                NGX_HTTP_LLM_CAPTURE_SEGMENT_MANIFEST, man)
-           == 0
-        && ngx_http_llm_capture_finish_tell(d, out, man,
+           == -1
+        || ngx_http_llm_capture_finish_tell(d, in, out, man,
                                  ngx_http_llm_capture_finish_compression(how),
                                  ngx_http_llm_capture_digest_result(
                                                                task->digest))
-           == 0
-        && how)
+           == -1)
     {
+        return -1;
+    }
+
+    if (how) {
         NGX_HTTP_LLM_CAPTURE_POINT("compressed");
         (void) sys->unlink(in);
         ngx_http_llm_capture_disk_changed(d);
     }
+
+    return 0;
 }
 
 
@@ -338,8 +359,14 @@ ngx_http_llm_capture_finish_step(ngx_http_llm_capture_drain_t *d,
     }
 
     if (rc == 0) {
-        ngx_http_llm_capture_finish_end(d, task);
-        return 1;
+
+        if (ngx_http_llm_capture_finish_end(d, task) == 0) {
+            return 1;
+        }
+
+        if (errno == EWOULDBLOCK) {
+            return 0;
+        }
     }
 
     /* shipped and removed by others, or removed by us */
@@ -416,6 +443,30 @@ ngx_http_llm_capture_finish_due(ngx_http_llm_capture_drain_t *d)
 
 
 void
+ngx_http_llm_capture_finish_all(ngx_http_llm_capture_drain_t *d, uint64_t end)
+{
+    ngx_http_llm_capture_task_t  *task, **p;
+
+    for (p = &d->tasks; (task = *p) != NULL; /* void */) {
+
+        if (ngx_http_llm_capture_drain_clock(d) >= end) {
+            return;
+        }
+
+        if (ngx_http_llm_capture_finish_step(d, task)) {
+            *p = task->next;
+            ngx_http_llm_capture_digest_destroy(task->digest);
+            free(task);
+
+        } else if (task->digest == NULL) {
+            /* it failed */
+            p = &task->next;
+        }
+    }
+}
+
+
+void
 ngx_http_llm_capture_finish_close(ngx_http_llm_capture_drain_t *d)
 {
     ngx_http_llm_capture_task_t  *task;
@@ -434,6 +485,7 @@ ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
 {
     int                                rc;
     char                               man[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    json_t                            *m;
     ngx_http_llm_capture_digest_t     *digest;
     const ngx_http_llm_capture_sys_t  *sys;
 
@@ -443,6 +495,16 @@ ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
                                               sizeof(man))
         == -1)
     {
+        return;
+    }
+
+    /* others may be writing to it still */
+
+    m = ngx_http_llm_capture_manifest_load(sys, man, NULL);
+    rc = ngx_http_llm_capture_manifest_is_sealed(m);
+    json_decref(m);
+
+    if (!rc) {
         return;
     }
 
@@ -459,7 +521,8 @@ ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
     } while (rc == 1 && ngx_http_llm_capture_drain_clock(d) < end);
 
     if (rc == 0) {
-        (void) ngx_http_llm_capture_finish_tell(d, book->file->path, man, NULL,
+        (void) ngx_http_llm_capture_finish_tell(d, book->file->path,
+                                 book->file->path, man, NULL,
                                  ngx_http_llm_capture_digest_result(digest));
     }
 

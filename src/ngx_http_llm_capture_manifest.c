@@ -27,6 +27,12 @@
 #define NGX_HTTP_LLM_CAPTURE_FOLDED   "0000000000000000"
 
 
+#define MOST  ((json_int_t) 1 << 56)
+
+/* gaps of all writers together; near ones become one beyond */
+#define GAPS  64
+
+
 /* by the bits of an account */
 
 static const char *const  endpoints[] = {
@@ -142,7 +148,9 @@ manifest_number(json_t *object, const char *name)
 
     n = json_integer_value(json_object_get(object, name));
 
-    return n > 0 ? (uint64_t) n : 0;
+    /* sums of those that are ours stay far below */
+
+    return n > 0 && n < MOST ? (uint64_t) n : 0;
 }
 
 
@@ -209,28 +217,37 @@ manifest_sum(const uint64_t n[NGX_HTTP_LLM_CAPTURE_C_max], uint64_t pending)
 }
 
 
-/* adds what stands in such an object; returns what it has pending */
+/*
+ * Adds what stands in such an object; returns what it has pending.  What it
+ * says was seen is not asked: the terms may be spoiled, their sum has to hold.
+ */
 
 static uint64_t
 manifest_add(json_t *object, uint64_t n[NGX_HTTP_LLM_CAPTURE_C_max])
 {
     json_t   *reasons;
+    uint64_t  pending, more;
     unsigned  c;
 
     reasons = json_object_get(object, "reasons");
 
-    n[NGX_HTTP_LLM_CAPTURE_C_seen] += manifest_number(object, "seen");
-    n[NGX_HTTP_LLM_CAPTURE_C_recorded] += manifest_number(object, "recorded");
+    pending = manifest_number(object, "pending");
+    more = manifest_number(object, "recorded");
+
+    n[NGX_HTTP_LLM_CAPTURE_C_recorded] += more;
+    n[NGX_HTTP_LLM_CAPTURE_C_seen] += pending + more;
 
     for (c = NGX_HTTP_LLM_CAPTURE_C_seen + 1;
          c < NGX_HTTP_LLM_CAPTURE_C_recorded;
          c++)
     {
-        n[c] += manifest_number(reasons,
-                                ngx_http_llm_capture_counter_names[c]);
+        more = manifest_number(reasons,
+                               ngx_http_llm_capture_counter_names[c]);
+        n[c] += more;
+        n[NGX_HTTP_LLM_CAPTURE_C_seen] += more;
     }
 
-    return manifest_number(object, "pending");
+    return pending;
 }
 
 
@@ -439,6 +456,54 @@ manifest_union(json_t *to, json_t *from)
 }
 
 
+/* the two nearest ones become one, until there are not too many */
+
+static int
+manifest_few_gaps(json_t *gaps)
+{
+    int       rc;
+    size_t    i, best;
+    json_t   *a, *b, *one;
+    uint64_t  from, to, n, far, least;
+
+    for (rc = 0; rc == 0 && json_array_size(gaps) > GAPS; /* void */) {
+        best = 1;
+        least = UINT64_MAX;
+
+        for (i = 1; i < json_array_size(gaps); i++) {
+            to = manifest_number(json_array_get(gaps, i - 1), "to");
+            from = manifest_number(json_array_get(gaps, i), "from");
+            far = from > to ? from - to : to - from;
+
+            if (far < least) {
+                least = far;
+                best = i;
+            }
+        }
+
+        a = json_array_get(gaps, best - 1);
+        b = json_array_get(gaps, best);
+
+        from = manifest_number(a, "from");
+        to = manifest_number(b, "from");
+        from = from < to ? from : to;
+        to = manifest_number(a, "to");
+        n = manifest_number(b, "to");
+        to = to > n ? to : n;
+        n = manifest_number(a, "requests") + manifest_number(b, "requests");
+
+        one = json_object();
+        rc = manifest_set(one, "from", from);
+        rc |= manifest_set(one, "to", to);
+        rc |= manifest_set(one, "requests", n);
+        rc |= json_array_set_new(gaps, best - 1, one);
+        rc |= json_array_remove(gaps, best);
+    }
+
+    return rc;
+}
+
+
 /* the sums of all entries of a list, as one more entry */
 
 static json_t *
@@ -481,6 +546,13 @@ manifest_total(json_t *writers)
             rc |= manifest_union(lists[k], json_object_get(w, names[k]));
         }
     }
+
+    while (json_array_size(lists[1]) > NGX_HTTP_LLM_CAPTURE_MODELS) {
+        rc |= json_array_remove(lists[1], NGX_HTTP_LLM_CAPTURE_MODELS);
+        more = 1;
+    }
+
+    rc |= manifest_few_gaps(lists[2]);
 
     total = manifest_sum(n, pending);
 
@@ -652,6 +724,42 @@ manifest_found(json_t *m, const ngx_http_llm_capture_facts_t *f,
 }
 
 
+/* it was read before: one who tells late does not undo that */
+
+static int
+manifest_keep(json_t *m, json_t *old, const ngx_http_llm_capture_facts_t *f)
+{
+    int           rc;
+    json_t       *found;
+    size_t        i;
+    uint64_t      rows, recorded;
+
+    static const char *const  names[] = {
+        "file", "rows", "bytes", "sha256", "compression", "inode", "device"
+    };
+
+    if (!ngx_http_llm_capture_manifest_is_sealed(m)
+        || !ngx_http_llm_capture_manifest_read(old)
+        || manifest_number(old, "plain_bytes") != f->bytes)
+    {
+        return 0;
+    }
+
+    rc = 0;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        rc |= json_object_set(m, names[i], json_object_get(old, names[i]));
+    }
+
+    found = json_object_get(m, "found");
+    rows = manifest_number(m, "rows");
+    recorded = manifest_number(m, "recorded");
+
+    return rc | manifest_set(found, "rows",
+                             rows > recorded ? rows - recorded : 0);
+}
+
+
 json_t *
 ngx_http_llm_capture_manifest_make(json_t *old,
     const ngx_http_llm_capture_facts_t *f)
@@ -707,6 +815,8 @@ ngx_http_llm_capture_manifest_make(json_t *old,
     json_decref(total);
     json_decref(writers);
 
+    rc |= manifest_keep(m, old, f);
+
     if (rc) {
         json_decref(m);
         return NULL;
@@ -741,6 +851,20 @@ ngx_http_llm_capture_manifest_content(json_t *m,
                        c->rows > recorded ? c->rows - recorded : 0);
 
     return rc ? -1 : 0;
+}
+
+
+int
+ngx_http_llm_capture_manifest_is_sealed(json_t *m)
+{
+    return json_is_true(json_object_get(m, "sealed"));
+}
+
+
+int
+ngx_http_llm_capture_manifest_cut(json_t *m, const struct stat *st)
+{
+    return manifest_number(m, "plain_bytes") > (uint64_t) st->st_size;
 }
 
 

@@ -109,5 +109,11 @@ int ngx_http_llm_capture_manifest_content(json_t *manifest,
 
 int ngx_http_llm_capture_manifest_read(json_t *manifest);
 
+int ngx_http_llm_capture_manifest_is_sealed(json_t *manifest);
+
+/* it tells of more than the file st has: that was cut since */
+
+int ngx_http_llm_capture_manifest_cut(json_t *manifest, const struct stat *st);
+
 
 #endif /* _NGX_HTTP_LLM_CAPTURE_MANIFEST_H_INCLUDED_ */

@@ -77,6 +77,32 @@ ngx_http_llm_capture_seal_names(const ngx_http_llm_capture_book_t *book,
 }
 
 
+/* a segment of that name, in whatever form */
+
+static int
+ngx_http_llm_capture_seal_stands(const ngx_http_llm_capture_sys_t *sys,
+    const ngx_http_llm_capture_book_t *book, uint64_t utc)
+{
+    char         path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    unsigned     form;
+    struct stat  st;
+
+    for (form = 0; form < NGX_HTTP_LLM_CAPTURE_SEGMENT_OUTCOMES; form++) {
+
+        if (ngx_http_llm_capture_segment_name(book->file->path, utc,
+                                     ngx_http_llm_capture_segment_tail(form),
+                                     path, sizeof(path))
+            == 0
+            && sys->lstat(path, &st) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 /* a name that no segment has: two in one millisecond, or the clock went back */
 
 static int
@@ -135,7 +161,11 @@ ngx_http_llm_capture_seal_lock(const ngx_http_llm_capture_sys_t *sys,
 
     if ((uint64_t) st->st_ino == a->ino && (uint64_t) st->st_dev == a->dev) {
 
-        if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0 && sys->fstat(fd, st) == 0) {
+        /* another one may have sealed it, and begun the next */
+
+        if (sys->flock(fd, LOCK_EX|LOCK_NB) == 0 && sys->fstat(fd, st) == 0
+            && ngx_http_llm_capture_file_named(sys, book->file->path, st))
+        {
             return fd;
         }
 
@@ -256,8 +286,10 @@ ngx_http_llm_capture_seal_locked(ngx_http_llm_capture_drain_t *d,
             return 0;
         }
 
+        /* what others told of it is in there by now */
+
         err = errno;
-        (void) sys->unlink(names->manifest);
+        (void) sys->rename(names->manifest, names->live);
 
         ngx_http_llm_capture_file_say(
                           ngx_http_llm_capture_writer_files(d->conf.writer),
@@ -289,17 +321,21 @@ ngx_http_llm_capture_seal(ngx_http_llm_capture_drain_t *d,
     sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
-    book->full = 0;
-    book->rotate_at = 0;
-
-    if (a->ino == 0) {
-        return 0;
-    }
-
-    fd = ngx_http_llm_capture_seal_lock(sys, book, a, &st, &busy);
+    fd = a->ino ? ngx_http_llm_capture_seal_lock(sys, book, a, &st, &busy)
+                : -1;
 
     if (fd == -1) {
-        return busy ? -1 : 0;
+
+        if (a->ino && busy) {
+            return -1;
+        }
+
+        /* until there is another one */
+
+        book->full = 0;
+        book->rotate_at = 0;
+
+        return 0;
     }
 
     utc = ngx_http_llm_capture_book_wall();
@@ -326,6 +362,10 @@ ngx_http_llm_capture_seal(ngx_http_llm_capture_drain_t *d,
         if (rc == 0) {
             ngx_http_llm_capture_seal_done(d, book, &names);
         }
+
+    } else {
+        book->full = 0;
+        book->rotate_at = 0;
     }
 
     (void) sys->close(fd);
@@ -360,6 +400,18 @@ ngx_http_llm_capture_seal_resume(ngx_http_llm_capture_drain_t *d,
         return -1;
     }
 
+    if (fd == -1 && !ngx_http_llm_capture_seal_stands(sys, book, a->seal)) {
+
+        /* renamed by others: they wrote the manifest, or there is no file */
+
+        (void) sys->unlink(names.manifest);
+        atomic_store_explicit(&a->state, NGX_HTTP_LLM_CAPTURE_ACCOUNT_OPEN,
+                              memory_order_release);
+        ngx_http_llm_capture_book_dirty(d, book->account);
+
+        return 0;
+    }
+
     rc = 0;
 
     if (fd >= 0) {
@@ -371,5 +423,5 @@ ngx_http_llm_capture_seal_resume(ngx_http_llm_capture_drain_t *d,
         ngx_http_llm_capture_seal_done(d, book, &names);
     }
 
-    return 0;
+    return rc;
 }

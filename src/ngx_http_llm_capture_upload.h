@@ -204,6 +204,7 @@ struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_intent_t        left;      /* by a predecessor */
 
     ngx_http_llm_capture_book_t         *books;     /* ACCOUNTS */
+    uint32_t                             nbooks;    /* in use, at most */
     ngx_http_llm_capture_book_t         *listed;    /* those with a due */
     unsigned                             nlisted;
     unsigned                             books_full:1;

@@ -16,7 +16,10 @@
 
 #define ROUNDS  400
 
-static uint64_t  seed;
+static uint64_t     seed;
+static struct stat  truth_st;
+
+static ngx_http_llm_capture_policy_t  policy;
 
 
 static uint32_t
@@ -68,6 +71,9 @@ place(void)
         { zone.rings, zone.nrings * sizeof(ngx_http_llm_capture_ring_hdr_t) },
         { zone.chains, 64 * sizeof(ngx_http_llm_capture_chain_t) },
         { zone.next, zone.nblocks * sizeof(uint32_t) },
+        { zone.accounts, 2 * sizeof(ngx_http_llm_capture_account_t) },
+        { zone.accounts, 64 },
+        { zone.gaps, 2 * sizeof(ngx_http_llm_capture_gaps_t) },
         { zone.data + rnd(zone.nrings) * zone.ring_size, 4096 },
         { zone.blocks + rnd(zone.nblocks) * NGX_HTTP_LLM_CAPTURE_BLOCK, 64 },
         { 0, zone.size }
@@ -270,6 +276,45 @@ lie_intent(void)
 
 
 static void
+lie_accounts(void)
+{
+    uint32_t                         i, n;
+    ngx_http_llm_capture_gaps_t     *gaps;
+    ngx_http_llm_capture_account_t  *a;
+
+    n = 1 + rnd(3);
+
+    for (i = 0; i < n; i++) {
+        a = ngx_http_llm_capture_zone_account(&zone, i);
+
+        noise((uint8_t *) a, sizeof(*a) - sizeof(a->path));
+
+        a->state = rnd(5);
+        a->row = (uint32_t) number(80);
+        a->format = (uint32_t) number(5);
+        a->path_len = (uint32_t) name(a->path);
+        a->hash = ngx_http_llm_capture_zone_hash(a->path, a->path_len, 0);
+        a->size = number(1000);
+        a->seal = rnd(2) ? WALL + rnd(9) : number(9);
+        a->nmodels = (uint32_t) number(20);
+
+        if (rnd(2) && stat(rnd(2) ? path : second, &truth_st) == 0) {
+            a->ino = (uint64_t) truth_st.st_ino;
+            a->dev = (uint64_t) truth_st.st_dev;
+        }
+
+        if (rnd(8) == 0) {
+            a->path_len = (uint32_t) number(5000);
+        }
+    }
+
+    gaps = ngx_http_llm_capture_zone_gaps(&zone, rnd(3));
+    noise((uint8_t *) gaps, sizeof(*gaps));
+    gaps->n = (uint32_t) number(40);
+}
+
+
+static void
 lie(void)
 {
     uint32_t  i;
@@ -286,6 +331,10 @@ lie(void)
 
     if (rnd(2)) {
         lie_intent();
+    }
+
+    if (rnd(2)) {
+        lie_accounts();
     }
 }
 
@@ -319,6 +368,10 @@ live(int meddle)
             ngx_http_llm_capture_drain_owners(d);
         }
 
+        if (rnd(8) == 0) {
+            ngx_http_llm_capture_drain_renamed(d);
+        }
+
         (void) ngx_http_llm_capture_drain_pass(d, now);
         (void) ngx_http_llm_capture_drain_due(d);
         (void) ngx_http_llm_capture_drain_live(d);
@@ -335,6 +388,10 @@ live(int meddle)
 
     if (rnd(2)) {
         (void) ngx_http_llm_capture_drain_lose(d);
+    }
+
+    if (rnd(2)) {
+        ngx_http_llm_capture_drain_end(d);
     }
 
     ngx_http_llm_capture_drain_destroy(d);
@@ -406,6 +463,19 @@ start(void **state)
     }
 
     truth_make();
+
+    policy.hash = ngx_http_llm_capture_zone_hash("moon", 4, MOON);
+    policy.size = 2000;
+    policy.time = 30000;
+    policy.keep = 2;
+    policy.compression = NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP;
+
+    keeping.policies = &policy;
+    keeping.npolicies = 1;
+    keeping.max_disk = 1000000;
+    keeping.drop_oldest = 1;
+    keeping.nginx = "1";
+    keeping.module = "1";
 
     return 0;
 }

@@ -62,6 +62,9 @@ static struct {
     unsigned     outside;
 } broken;
 
+/* of those who drain; segments, if there are policies */
+static ngx_http_llm_capture_keeping_t  keeping;
+
 static zone_t   zone;            /* between unreadable pages */
 static int      dead[RINGS];
 static uint64_t now;
@@ -104,13 +107,25 @@ lines_with(const char *text)
 
 
 static inline int
+zone_outside(const char *name)
+{
+    if (broken.only == NULL
+        || strncmp(name, broken.only, strlen(broken.only)) == 0)
+    {
+        return 0;
+    }
+
+    broken.outside++;
+    errno = EACCES;
+
+    return 1;
+}
+
+
+static inline int
 zone_open(const char *name, int flags, mode_t mode)
 {
-    if (broken.only && strncmp(name, broken.only, strlen(broken.only)) != 0
-        && strncmp(name, "/proc/", 6) != 0)
-    {
-        broken.outside++;
-        errno = EACCES;
+    if (strncmp(name, "/proc/", 6) != 0 && zone_outside(name)) {
         return -1;
     }
 
@@ -147,6 +162,21 @@ zone_writev(int fd, const struct iovec *iov, int n)
 }
 
 
+static inline int
+zone_rename(const char *from, const char *to)
+{
+    return zone_outside(from) || zone_outside(to) ? -1
+                                                  : fault_rename(from, to);
+}
+
+
+static inline int
+zone_unlink(const char *name)
+{
+    return zone_outside(name) ? -1 : unlink(name);
+}
+
+
 static inline const ngx_http_llm_capture_sys_t *
 zone_sys(void)
 {
@@ -154,6 +184,8 @@ zone_sys(void)
 
     sys = *fault_sys();
     sys.open = zone_open;
+    sys.rename = zone_rename;
+    sys.unlink = zone_unlink;
     sys.writev = zone_writev;
 
     return &sys;
@@ -485,6 +517,8 @@ drain_with(writer_t *w, uint64_t (*clock)(void))
     conf.alive = is_alive;
     conf.log = line_log;
     conf.clock = clock;
+
+    conf.keeping = keeping;
 
     return ngx_http_llm_capture_drain_create(&conf, now);
 }

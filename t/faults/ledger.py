@@ -13,6 +13,8 @@ import threading
 import time
 from collections import Counter
 
+from manifests import content
+
 PATH = '/v1/completions'
 VERDICT = 'x-capture'
 LATE = re.compile('failed|uncertain|lost|invalid_')     # by the helper
@@ -161,8 +163,12 @@ class Account:
     def open(self, path):
         if os.path.islink(path) or not os.path.isfile(path):
             return
-        with open(path, 'rb') as f:
-            self.read(path, f.read())
+        if path.endswith('.plain') and os.path.exists(path[:-6] + '.gz'):
+            return                      # compressed already
+        try:
+            self.read(path, content(path))
+        except FileNotFoundError:
+            pass                        # it became a segment meanwhile
 
     def read(self, path, data):
         lines = data.split(b'\n')

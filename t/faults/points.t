@@ -6,12 +6,14 @@
 # point that is named in src/, under load, and a successor goes on.
 
 import json
+import glob
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from driver import *                        # noqa: E402,F403
 from limit import FSIZE, limited             # noqa: E402
+from manifests import manifest, wrong       # noqa: E402
 from points import MODULE, PASS, Points, names, spoil    # noqa: E402
 from status import CONTROL as PLACE, STATUS         # noqa: E402
 import llmcapture                           # noqa: E402
@@ -27,6 +29,9 @@ TORN = ('before cut', 'after cut', 'recover before cut')
 # the matrix reads payloads, which a trace has not: t/unit/trace_crash.c
 TRACE = ('held',)
 RING = ('ring repaired', 'ring reset', 'ring freed')
+SEAL = ('manifest', 'sealing', 'before rename', 'after rename', 'after seal',
+        'compressed')
+RENAMED = ('before reset',)
 CONTROL = ('control: read', 'control: budget', 'control: said',
            'control: changed')
 
@@ -112,6 +117,41 @@ def rotate(s):
     wait_for(lambda: os.path.exists(path), 'a new file', 60)
 
 
+@row('helper: kill -9 in rotation', f'at each of {len(SEAL)} points',
+     load=CALM, allow=KILLED, location='llm_capture on;'
+     'llm_capture_rotate size=100k compress=gzip;')
+def seal(s):
+    for name in SEAL:
+        dies(s, name)
+        s.load.more(20)
+    told(s)
+
+
+@row('helper: kill -9, a renamed file', 'before it begins the next manifest',
+     load=CALM, allow=KILLED)
+def renamed(s):
+    path = s.path('completions')
+    wait_for(lambda: manifest(path), 'the manifest')
+    os.rename(path, path + '.1')
+    dies(s, *RENAMED, s.reopen)
+    wait_for(lambda: manifest(path), 'the next')
+    told(s)
+
+
+def told(s):
+    """Every row stands in a manifest, and all of them say what is so."""
+    s.load.stop()
+    s.wait_drained()
+    s.quit()
+    files = [p for p in glob.glob(s.dir + '/capture/*.jsonl*')
+             if not p.endswith(('.epoch', '.manifest.json'))]
+    is_([(p, wrong(p)) for p in files if wrong(p)], [],
+        'the manifests say what is so')
+    ok(all(manifest(p)['sealed'] for p in files), 'sealed')
+    is_(sum(manifest(p)['recorded'] for p in files),
+        s.counters()['recorded'], 'of all that is recorded')
+
+
 @row('helper: kill -9, a dead worker', 'while it takes its queue back',
      load=CALM, cuts=True, drops=('aborted',), allow=KILLED, workers=1)
 def ring(s):
@@ -174,7 +214,8 @@ def spoiled(s):
 
 with Points() as points:
     with case('the build with points'):
-        used = BATCH + SPILL + KEY + TORN + TRACE + RING + CONTROL
+        used = BATCH + SPILL + KEY + TORN + TRACE + RING + CONTROL + SEAL \
+            + RENAMED
         is_(sorted(names('POINT')), sorted(used), 'each point has its row')
         # short ones are no strings in the code
         texts = ['LLM_CAPTURE_POINT', 'LLM_CAPTURE_BROKEN',

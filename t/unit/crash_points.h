@@ -87,6 +87,10 @@ live(void)
         idle++;
     }
 
+    if (keeping.npolicies) {
+        ngx_http_llm_capture_drain_end(d);
+    }
+
     _exit(sh->step == steps && pending() == 0 ? 0 : 5);
 }
 

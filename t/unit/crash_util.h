@@ -14,6 +14,7 @@
 
 #include "zone_util.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <sys/prctl.h>
 
@@ -58,7 +59,6 @@ static const char *const  specs[3] = { NULL, "=alice", "=bob" };
 static unsigned  die_at;        /* 0: never */
 static unsigned  nrings = 4;    /* the arena is a third of them */
 static int       mode;          /* 0; 1: writes in pieces; 2: a full disk */
-
 
 void
 ngx_http_llm_capture_point(const char *name)
@@ -129,6 +129,7 @@ helper(void)
     conf.dead = shared_dead;
     conf.alive = is_alive;
     conf.log = line_log;
+    conf.keeping = keeping;
 
     return ngx_http_llm_capture_drain_create(&conf, sh->now);
 }
@@ -314,20 +315,43 @@ check_all(int may_fail, int may_fill)
 }
 
 
+/* of the directory of the test */
+
+static inline void
+every_name(void (*found)(const char *name))
+{
+    DIR            *d;
+    struct dirent  *de;
+
+    d = opendir(dir);
+    assert_non_null(d);
+
+    while ((de = readdir(d)) != NULL) {
+        if (de->d_name[0] != '.') {
+            found(de->d_name);
+        }
+    }
+
+    closedir(d);
+}
+
+
+static inline void
+remove_name(const char *name)
+{
+    char  whole[400];
+
+    snprintf(whole, sizeof(whole), "%s/%s", dir, name);
+    assert_int_equal(unlink(whole), 0);
+}
+
+
 static inline void
 fresh(void)
 {
     unsigned  i;
-    char      name[200];
 
-    for (i = 0; i < 2; i++) {
-        snprintf(name, sizeof(name), "%s/%c.jsonl", dir, 'a' + i);
-        (void) unlink(name);
-        strcat(name, ".epoch");
-        (void) unlink(name);
-        snprintf(name, sizeof(name), "%s/%c.jsonl.key", dir, 'a' + i);
-        (void) unlink(name);
-    }
+    every_name(remove_name);
 
     if (zone.base) {
         zone_free();

@@ -13,7 +13,8 @@ DEB     := libnginx-mod-http-llm-capture
 DEB_PACKAGES  := build-essential debhelper libjansson-dev libmd-dev \
                  libpcre2-dev libssl-dev libzstd-dev nginx-dev zlib1g-dev
 
-SHIP_PACKAGES := lintian debootstrap podman buildah runc chromium prometheus
+SHIP_PACKAGES := lintian debootstrap podman buildah runc chromium prometheus \
+                 rclone
 
 # what is committed; out of a tarball, what was in it
 dist:

@@ -249,6 +249,31 @@ ngx_http_llm_capture_books_close(ngx_http_llm_capture_drain_t *d)
 }
 
 
+int
+ngx_http_llm_capture_book_taken(ngx_http_llm_capture_drain_t *d,
+    const ngx_http_llm_capture_file_t *file)
+{
+    size_t                              len;
+    uint32_t                            i;
+    const ngx_http_llm_capture_file_t  *other;
+
+    len = ngx_http_llm_capture_segment_stem(file->path);
+
+    for (i = 0; i < d->nbooks; i++) {
+        other = d->books[i].file;
+
+        if (other && other->len != file->len
+            && strncmp(other->path, file->path, len) == 0
+            && ngx_http_llm_capture_segment_stem(other->path) == len)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 uint32_t
 ngx_http_llm_capture_book(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_file_t *file, uint32_t row, uint32_t format)
@@ -733,7 +758,7 @@ ngx_http_llm_capture_book_pass(ngx_http_llm_capture_drain_t *d,
                  || (book->rotate_at && book->rotate_at <= d->now))
                 && ngx_http_llm_capture_seal(d, book) == -1))
         {
-            book->again = d->now + NGX_HTTP_LLM_CAPTURE_TELL;
+            book->again = d->now + NGX_HTTP_LLM_CAPTURE_TELL_AGAIN;
         }
     }
 

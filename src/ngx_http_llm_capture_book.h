@@ -64,6 +64,10 @@ void ngx_http_llm_capture_books_close(ngx_http_llm_capture_drain_t *d);
 uint32_t ngx_http_llm_capture_book(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_file_t *file, uint32_t row, uint32_t format);
 
+/* "/d/a" and "/d/a.jsonl" would have one manifest, and the same segments */
+int ngx_http_llm_capture_book_taken(ngx_http_llm_capture_drain_t *d,
+    const ngx_http_llm_capture_file_t *file);
+
 /* its manifest is behind */
 void ngx_http_llm_capture_book_dirty(ngx_http_llm_capture_drain_t *d,
     uint32_t account);

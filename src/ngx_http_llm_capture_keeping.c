@@ -14,6 +14,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_llm_capture.h"
+#include "ngx_http_llm_capture_path.h"
 #include "ngx_http_llm_capture_version.h"
 
 
@@ -344,6 +345,44 @@ ngx_http_llm_capture_same_policy(ngx_conf_t *cf,
 }
 
 
+/* bytes of a path that its segments and its manifest have in common */
+
+static size_t
+ngx_http_llm_capture_stem(const ngx_str_t *path)
+{
+    size_t  len;
+
+    len = sizeof(NGX_HTTP_LLM_CAPTURE_PATH_JSONL) - 1;
+
+    return path->len > len
+           && ngx_strncmp(path->data + path->len - len,
+                          NGX_HTTP_LLM_CAPTURE_PATH_JSONL, len) == 0
+           ? path->len - len : path->len;
+}
+
+
+static ngx_int_t
+ngx_http_llm_capture_same_stem(ngx_conf_t *cf, const ngx_str_t *a,
+    const ngx_str_t *b)
+{
+    size_t  len;
+
+    len = ngx_http_llm_capture_stem(a);
+
+    if (a->len == b->len || ngx_http_llm_capture_stem(b) != len
+        || ngx_memcmp(a->data, b->data, len) != 0)
+    {
+        return NGX_OK;
+    }
+
+    ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                  "\"llm_capture_path\" \"%V\" and \"%V\" would have one "
+                  "manifest", a, b);
+
+    return NGX_ERROR;
+}
+
+
 ngx_int_t
 ngx_http_llm_capture_policies(ngx_conf_t *cf,
     ngx_http_llm_capture_main_conf_t *mcf,
@@ -355,6 +394,12 @@ ngx_http_llm_capture_policies(ngx_conf_t *cf,
     lcfp = mcf->destinations.elts;
 
     for (i = 0; i < mcf->destinations.nelts; i++) {
+        if (ngx_http_llm_capture_same_stem(cf, &conf->path, &lcfp[i]->path)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
         if (lcfp[i]->hash == conf->hash
             && ngx_http_llm_capture_same_policy(cf, conf, lcfp[i]) != NGX_OK)
         {

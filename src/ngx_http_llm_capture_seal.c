@@ -189,14 +189,7 @@ ngx_http_llm_capture_seal_outcomes(const ngx_http_llm_capture_sys_t *sys,
     size_t       len;
     struct stat  st;
 
-    len = book->file->len;
-
-    if (len > sizeof(".jsonl") - 1
-        && strcmp(book->file->path + len - (sizeof(".jsonl") - 1), ".jsonl")
-           == 0)
-    {
-        len -= sizeof(".jsonl") - 1;
-    }
+    len = ngx_http_llm_capture_segment_stem(book->file->path);
 
     (void) snprintf(from, sizeof(from),
                     "%.*s" NGX_HTTP_LLM_CAPTURE_PATH_OUTCOMES, (int) len,
@@ -302,6 +295,7 @@ ngx_http_llm_capture_seal_locked(ngx_http_llm_capture_drain_t *d,
     atomic_store_explicit(&a->state, NGX_HTTP_LLM_CAPTURE_ACCOUNT_OPEN,
                           memory_order_release);
     ngx_http_llm_capture_book_dirty(d, book->account);
+    book->due = d->now;
 
     return -1;
 }

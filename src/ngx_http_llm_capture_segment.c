@@ -42,9 +42,7 @@ ngx_http_llm_capture_segment_tail(ngx_http_llm_capture_segment_form_e form)
 }
 
 
-/* bytes of the live path that stay in front */
-
-static size_t
+size_t
 ngx_http_llm_capture_segment_stem(const char *live)
 {
     size_t  len, end;

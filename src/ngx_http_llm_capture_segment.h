@@ -73,6 +73,10 @@ typedef struct {
 const char *ngx_http_llm_capture_segment_tail(
     ngx_http_llm_capture_segment_form_e form);
 
+/* bytes of a live path that stand in front of all names here */
+
+size_t ngx_http_llm_capture_segment_stem(const char *live);
+
 /*
  * The name of a segment, or of what is beside it: stem, time, tail.  live: an
  * absolute path; out: of size bytes, at most SEGMENT_PATH are needed.  Returns

@@ -131,12 +131,15 @@ ngx_http_llm_capture_dest(ngx_http_llm_capture_drain_t *d, const char *path,
     dest->path = (char *) (dest + 1);
     memcpy(dest->path, path, begin->path_len);
 
-    /* NULL: too many paths, or no path; counted bad_path */
+    /* too many paths, or no path, or no manifest for it: bad_path */
 
     dest->file = ngx_http_llm_capture_writer_file(d->conf.writer, dest->path,
                                                   dest->path_len);
 
-    if (dest->file == NULL) {
+    if (dest->file == NULL
+        || (begin->format != NGX_HTTP_LLM_CAPTURE_OUTCOMES
+            && ngx_http_llm_capture_book_taken(d, dest->file)))
+    {
         free(dest);
 
         dest = &d->bad[row];

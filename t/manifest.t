@@ -217,3 +217,8 @@ with case('configuration'), Nginx(start=False, allow=r'\[emerg\]') as ng:
                          ' location /a { llm_capture_rotate size=1m; }')
     ok(code and '"llm_capture_rotate" differs' in said, 'two for one path',
        said)
+    code, said = ng.test(
+        http=CAPTURE_PATH, location='llm_capture on;'
+        ' location /a { llm_capture_path %%DIR%%/capture/x; }'
+        ' location /b { llm_capture_path %%DIR%%/capture/x.jsonl; }')
+    ok(code and 'would have one manifest' in said, 'two of one stem', said)

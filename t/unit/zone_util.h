@@ -58,6 +58,7 @@ static struct {
     const char  *name;
     int          open_errno;
     int          write_errno;
+    const char  *rename;        /* what is not renamed: ENOSPC */
     const char  *only;          /* no open() outside; counted */
     unsigned     outside;
 } broken;
@@ -165,6 +166,11 @@ zone_writev(int fd, const struct iovec *iov, int n)
 static inline int
 zone_rename(const char *from, const char *to)
 {
+    if (broken.rename && strstr(from, broken.rename)) {
+        errno = ENOSPC;
+        return -1;
+    }
+
     return zone_outside(from) || zone_outside(to) ? -1
                                                   : fault_rename(from, to);
 }

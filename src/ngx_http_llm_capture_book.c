@@ -362,6 +362,32 @@ ngx_http_llm_capture_book_left(const ngx_http_llm_capture_sys_t *sys,
 }
 
 
+/* of a live file, or a segment that may be waiting to be compressed */
+
+static int
+ngx_http_llm_capture_book_manifest(const char *found,
+    char path[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH])
+{
+    char    plain[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    size_t  len;
+
+    static const char  end[] = NGX_HTTP_LLM_CAPTURE_PATH_PLAIN;
+
+    strcpy(plain, found);
+    len = strlen(plain);
+
+    if (len >= sizeof(end)
+        && strcmp(plain + len - (sizeof(end) - 1), end) == 0)
+    {
+        plain[len - (sizeof(end) - 1)] = '\0';
+        strcat(plain, NGX_HTTP_LLM_CAPTURE_PATH_JSONL);
+    }
+
+    return ngx_http_llm_capture_segment_manifest(plain, path,
+                                          NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH);
+}
+
+
 /* the file is found and locked: it has that name still */
 
 static int
@@ -378,7 +404,7 @@ ngx_http_llm_capture_book_found(ngx_http_llm_capture_drain_t *d,
     sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
-    if (ngx_http_llm_capture_segment_manifest(found, path, sizeof(path)) == -1
+    if (ngx_http_llm_capture_book_manifest(found, path) == -1
         || ngx_http_llm_capture_segment_manifest(book->file->path, live,
                                                  sizeof(live))
            == -1)

@@ -20,6 +20,7 @@ from manifests import (content, manifest, manifest_of, read,  # noqa: E402
 from status import STATUS, status                           # noqa: E402
 
 SMALL = 'llm_capture on; llm_capture_rotate size=4k;'
+PACKED = 'llm_capture on; llm_capture_rotate size=4k compress=gzip;'
 
 
 def numbers(paths):
@@ -129,6 +130,25 @@ for how, end in (('gzip', '.gz'), ('zstd', '.zst')):
             is_(manifest(path)['compression'], how, 'and how')
         is_(len(glob.glob(live[:-6] + '.*.manifest.json')), 3,
             'nothing is left of the others')
+
+
+with case('two write to one'), Life(location=PACKED, workers=1) as a, Life(
+        location=PACKED, workers=1,
+        path=CAPTURE_PATH.replace('%%DIR%%', a.dir)) as b:
+    b.sent = 10000
+    for _ in range(20):
+        a.push(15)
+        b.push(15)
+    a.quit()
+    b.quit()
+    files = all_files(a)
+    want = [*range(1, 301), *range(10001, 10301)]
+    is_(sorted(numbers(files)), want, 'each once')
+    is_([(p, wrong(p)) for p in files if wrong(p)], [], 'all say what is so')
+    is_(sum(manifest(p)['recorded'] for p in files), 600, 'of both')
+    is_([p for p in files if not manifest(p)['sha256']], [], 'and are sealed')
+    is_(len(glob.glob(a.path('completions')[:-6] + '*.manifest.json')),
+        len(files), 'there are no others')
 
 
 with case('by time'), Life(

@@ -96,13 +96,14 @@ number(json_t *m, const char *name)
 }
 
 
-/* the segment that there is, or is not; what: behind its time */
+/* how many segments, and the oldest one; what: behind its time */
 
 static int
 segment(const char *what, char whole[400])
 {
     int             n;
     DIR            *d;
+    char            one[400];
     struct dirent  *de;
 
     d = opendir(dir);
@@ -112,8 +113,11 @@ segment(const char *what, char whole[400])
         if (strlen(de->d_name) == 2 + 20 + strlen(what)
             && strcmp(de->d_name + 22, what) == 0)
         {
-            n++;
-            snprintf(whole, 400, "%s/%s", dir, de->d_name);
+            snprintf(one, sizeof(one), "%s/%s", dir, de->d_name);
+
+            if (n++ == 0 || strcmp(one, whole) < 0) {
+                strcpy(whole, one);
+            }
         }
     }
 
@@ -335,41 +339,65 @@ full_then(void **state)
 }
 
 
-/* two zones write to one file; one seals it, and the other tells late */
+/* two zones write to one file, and the first seals it */
+
+static struct {
+    zone_t     first;
+    zone_t     zone;
+    worker_t   worker;
+    writer_t  *writer;
+    drain_t   *drain;
+} other;
+
+
+static void
+two_open(ngx_http_llm_capture_compression_e compression)
+{
+    uint64_t  clock;
+
+    rotate_by(MIB, 0, compression);
+    send(2);
+
+    other.first = zone;
+    clock = now;
+    zone_make(1, MIB);
+    now = clock;
+    ngx_http_llm_capture_zone_hdr(&zone)->id = 2;
+    other.zone = zone;
+    worker_claim(&other.worker, 0);
+    other.writer = drain_writer();
+    other.drain = drain_over(other.writer);
+    (void) worker_text(&other.worker, path, 1000, "{\"a\":1}");
+    (void) drain_pass(other.drain);
+    assert_counted(recorded, 1);
+
+    zone = other.first;
+    policy.size = 10;
+    successor();
+    send(1);
+}
+
+
+static void
+two_close(void)
+{
+    ngx_http_llm_capture_drain_destroy(other.drain);
+    ngx_http_llm_capture_writer_destroy(other.writer);
+    zone = other.zone;
+    zone_free();
+    zone = other.first;
+}
+
 
 static void
 told_late(void **state)
 {
-    char        whole[400];
-    json_t     *m;
-    zone_t      first, other;
-    drain_t    *d;
-    writer_t   *w;
-    worker_t    c;
-    uint64_t    clock;
+    char     whole[400];
+    json_t  *m;
 
     (void) state;
 
-    rotate_by(MIB, 0, 0);
-    send(2);
-
-    first = zone;
-    clock = now;
-    zone_make(1, MIB);
-    now = clock;
-    other = zone;
-    ngx_http_llm_capture_zone_hdr(&zone)->id = 2;
-    worker_claim(&c, 0);
-    w = drain_writer();
-    d = drain_over(w);
-    (void) worker_text(&c, path, 1000, "{\"a\":1}");
-    (void) drain_pass(d);
-    assert_counted(recorded, 1);
-
-    zone = first;
-    policy.size = 10;
-    successor();
-    send(1);
+    two_open(NGX_HTTP_LLM_CAPTURE_COMPRESSION_NONE);
     let(10000);
     assert_int_equal(segment(".manifest.json", whole), 1);
     m = json_load_file(whole, 0, NULL);
@@ -380,11 +408,11 @@ told_late(void **state)
 
     /* with one more that is no row */
 
-    zone = other;
-    (void) worker_text(&c, path, 1000, "{");
-    (void) drain_pass(d);
+    zone = other.zone;
+    (void) worker_text(&other.worker, path, 1000, "{");
+    (void) drain_pass(other.drain);
     now += 2000;
-    (void) drain_pass(d);
+    (void) drain_pass(other.drain);
 
     m = json_load_file(whole, 0, NULL);
     assert_int_equal(number(m, "rows"), 4);
@@ -395,10 +423,39 @@ told_late(void **state)
     assert_true(json_is_string(json_object_get(m, "sha256")));
     json_decref(m);
 
-    ngx_http_llm_capture_drain_destroy(d);
-    ngx_http_llm_capture_writer_destroy(w);
-    zone_free();
-    zone = first;
+    two_close();
+}
+
+
+/* in time, of one that waits to be compressed */
+
+static void
+told_of_plain(void **state)
+{
+    char     whole[400];
+    json_t  *m;
+
+    (void) state;
+
+    two_open(NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP);
+
+    policy.size = MIB;
+    zone = other.zone;
+    (void) worker_text(&other.worker, path, 1000, "{\"a\":1}");
+    (void) drain_pass(other.drain);
+    zone = other.first;
+
+    let(10000);
+    assert_int_equal(segment(".jsonl.gz", whole), 1);
+    assert_int_equal(segment(".jsonl.plain.manifest.json", whole), 0);
+    assert_int_equal(segment(".manifest.json", whole), 1);
+
+    m = json_load_file(whole, 0, NULL);
+    assert_int_equal(number(m, "rows"), 4);
+    assert_int_equal(number(m, "recorded"), 4);
+    json_decref(m);
+
+    two_close();
 }
 
 
@@ -510,6 +567,7 @@ main(void)
         SEAL(locked_then),
         SEAL(full_then),
         SEAL(told_late),
+        SEAL(told_of_plain),
         SEAL(sealed_by_another),
         SEAL(one_stem),
     };

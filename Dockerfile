@@ -18,6 +18,8 @@
 # SHA-256 as NGINX_SHA256.
 #
 #     docker build --target test .       # the module's unit tests, and a try
+#
+# TESTS names other ones, and packaging/sources may hold the wheels they need.
 
 ARG BASE=debian:bookworm-slim
 
@@ -28,7 +30,8 @@ COPY . .
 RUN packaging/image/build.sh own "${NGINX_SHA256}"
 
 FROM build AS test
-RUN packaging/image/test.sh
+ARG TESTS="t/unit.t t/check/smoke.py"
+RUN packaging/image/test.sh ${TESTS}
 
 FROM ${BASE}
 COPY packaging/image /usr/share/llm-capture

@@ -4,6 +4,7 @@
 # make test            t/*.t (installs what it needs)
 # make check           the long half: t/check/*.t and t/faults/*.t (30 minutes)
 # make check-ship      the package, images and examples: t/ship/*.t
+# make check-ship-short    of these the package, one image, the manifests
 # make check-long      the fault matrix with its long rows, into docs/
 # make bench           what capture costs, into docs/ (20 minutes;
 #                      with LLM_CAPTURE_BENCH=short a try of 3)

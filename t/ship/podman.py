@@ -33,7 +33,7 @@ class Podman:
     ENGINE = ('podman', *STORE, '--runtime', 'runc', '--cgroup-manager',
               'cgroupfs', '--events-backend', 'file')
     BUILD = ('buildah', *STORE, 'bud', '--isolation', 'chroot', '--network',
-             'host', '--pull=never', '--format', 'docker')
+             'host', '--pull=never', '--format', 'docker', '--layers')
 
     def __init__(self):
         os.makedirs(DIR + '/containers', exist_ok=True)

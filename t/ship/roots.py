@@ -8,6 +8,7 @@ A Root is a copy of what debootstrap made once, in build/check/roots.  Its
 commands run in a mount namespace of their own and with the machine's network.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -53,17 +54,23 @@ def impossible():
 def base():
     """What debootstrap makes, once."""
     path = f'{ROOTS}/{SUITE}'
-    if not os.path.exists(path):
-        os.makedirs(ROOTS, exist_ok=True)
-        new = path + '.new'
-        shutil.rmtree(new, ignore_errors=True)
-        must('debootstrap', '--variant=minbase', SUITE, new, archive())
-        # installing a server does not start it
-        with open(new + '/usr/sbin/policy-rc.d', 'w') as f:
-            f.write('#!/bin/sh\nexit 101\n')
-        os.chmod(new + '/usr/sbin/policy-rc.d', 0o755)
-        os.rename(new, path)
+    os.makedirs(ROOTS, exist_ok=True)
+    with open(path + '.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            bootstrap(path)
     return path
+
+
+def bootstrap(path):
+    new = path + '.new'
+    shutil.rmtree(new, ignore_errors=True)
+    must('debootstrap', '--variant=minbase', SUITE, new, archive())
+    # installing a server does not start it
+    with open(new + '/usr/sbin/policy-rc.d', 'w') as f:
+        f.write('#!/bin/sh\nexit 101\n')
+    os.chmod(new + '/usr/sbin/policy-rc.d', 0o755)
+    os.rename(new, path)
 
 
 class Root:

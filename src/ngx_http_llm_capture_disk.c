@@ -19,6 +19,8 @@
 #include "ngx_http_llm_capture_book.h"
 
 
+/* ms until what is left is asked for again: over a network it takes a while */
+#define NGX_HTTP_LLM_CAPTURE_FREE_EVERY  100
 /* ms until what is used is looked up again, for what others did */
 #define NGX_HTTP_LLM_CAPTURE_DISK_EVERY  10000
 
@@ -128,6 +130,11 @@ ngx_http_llm_capture_disk_free(ngx_http_llm_capture_drain_t *d,
 
     k = &d->conf.keeping;
 
+    if (d->now < dest->free_due && dest->free >= bytes) {
+        dest->free -= bytes;
+        return 1;
+    }
+
     len = (size_t) (ngx_http_llm_capture_book_name(dest->path) - dest->path);
 
     memcpy(dir, dest->path, len);
@@ -143,7 +150,17 @@ ngx_http_llm_capture_disk_free(ngx_http_llm_capture_drain_t *d,
     share = share < k->free_most ? share : k->free_most;
     want = share > k->min_free ? share : k->min_free;
 
-    return (uint64_t) vfs.f_bavail * vfs.f_frsize >= want + bytes;
+    share = (uint64_t) vfs.f_bavail * vfs.f_frsize;
+
+    if (share < want + bytes) {
+        dest->free_due = 0;
+        return 0;
+    }
+
+    dest->free = share - want - bytes;
+    dest->free_due = d->now + NGX_HTTP_LLM_CAPTURE_FREE_EVERY;
+
+    return 1;
 }
 
 

@@ -143,6 +143,8 @@ struct ngx_http_llm_capture_dest_s {
     uint32_t                        row;
     uint32_t                        format;
     uint32_t                        account;  /* NONE: it has none */
+    uint64_t                        free;     /* bytes it may take, and */
+    uint64_t                        free_due; /* until when, ms */
     ngx_http_llm_capture_queue_t    ready;
     ngx_http_llm_capture_queue_t    refused;
     unsigned                        is_busy:1;

@@ -6,6 +6,7 @@
 PURE  := $(shell sh misc/sources.sh pure)
 SRCS  := $(PURE:%=src/ngx_http_llm_capture_%.c)
 B     := build/bench
+LIBS  := -ljansson -lmd -lz -lzstd
 FLAGS := -std=gnu11 -O3 -g -Wall -Wextra -Isrc -MMD -MP
 CXX   ?= c++
 GO    ?= go
@@ -41,7 +42,7 @@ $(B)/memcpy: $(B)/memcpy.o
 	@$(CC) -o $@ $^ -lpthread
 
 $(B)/drain: $(B)/drain.o $(PURE_OBJS)
-	@$(CC) -o $@ $^ -ljansson
+	@$(CC) -o $@ $^ $(LIBS)
 
 # once; "make clean" to try again
 $(B)/yyjson/looked-for:
@@ -59,7 +60,7 @@ $(B)/yyjson.o: t/bench/yyjson.c $(B)/yyjson/looked-for
 	@$(CC) -std=gnu11 -O3 -w -I$(B)/yyjson -c -o $@ $<
 
 $(B)/scan: $(B)/scan.o $(B)/simdjson.o $(B)/yyjson.o $(PURE_OBJS)
-	@$(CXX) -o $@ $^ -ljansson -lsimdjson
+	@$(CXX) -o $@ $^ $(LIBS) -lsimdjson
 
 $(B)/slow.so: t/bench/slow.c
 	@mkdir -p $(@D)

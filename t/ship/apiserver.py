@@ -45,11 +45,12 @@ GROUPS = {'Namespace': (CORE, 'namespaces'), 'Pod': (CORE, 'pods'),
                              'snippetsfilters')}
 
 
-def go(*args):
+def go(*args, **env):
     if not shutil.which('go'):
         raise Unavailable('go is not installed')
     try:
-        return must('go', *args, cwd=MODULES, timeout=3600)
+        return must('go', *args, cwd=MODULES, timeout=3600,
+                    env={**os.environ, **env})
     except RuntimeError as e:
         raise Unavailable(str(e)) from None
 

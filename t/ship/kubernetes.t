@@ -17,17 +17,17 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from apiserver import ApiServer, built, module  # noqa: E402
-from roots import must, run                     # noqa: E402
+from roots import run                           # noqa: E402
 from llmcapture import (MODULE, TOP, Nginx, Upstream, case, is_,  # noqa: E402
                         ok, skip, wait_for)
 from replay import make_tokenizer               # noqa: E402
-from sources import DIR, Unavailable            # noqa: E402
+from schemas import validator                   # noqa: E402
+from sources import Unavailable                 # noqa: E402
 from traffic import ask, whole                  # noqa: E402
 
 import yaml                                     # noqa: E402
 
 EXAMPLES = TOP + '/conf-examples/kubernetes'
-VALIDATE = 'kubernetes-validate==1.37.0'
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 
 ANNOTATION = 'nginx.ingress.kubernetes.io/configuration-snippet'
@@ -44,16 +44,6 @@ def manifests():
 
 
 # against schemas
-
-def validator():
-    venv = DIR + '/kubernetes-validate'
-    if not os.path.exists(venv + '/done'):
-        must('/usr/bin/python3', '-m', 'venv', venv)
-        must(venv + '/bin/pip', '-q', '--disable-pip-version-check',
-             'install', VALIDATE)
-        open(venv + '/done', 'w').close()
-    return venv + '/bin/kubernetes-validate'
-
 
 def schemas(tool):
     for path in manifests():

@@ -32,7 +32,7 @@ from client import H2, Connection, Response, request        # noqa: F401
 from procs import (alive, children, free_port, listens,      # noqa: F401
                    processes,
                    wait_for, wait_gone)
-from rows import Row, records                           # noqa: F401
+from rows import Row, parse, records                         # noqa: F401
 from tap import case, diag, is_, like, ok, skip, skip_all   # noqa: F401
 from upstream import Upstream                               # noqa: F401
 import upstream as mock                                     # noqa: F401
@@ -298,15 +298,17 @@ class Nginx:
         return records(self.path(name))
 
     def wait_records(self, name, n, timeout=20):
-        """The rows, once there are n of them or more."""
+        """The rows, once there are n of them or more, and no part of one."""
         def enough():
             try:
                 with open(self.path(name), 'rb') as f:
-                    return f.read().count(b'\n') >= n
+                    data = f.read()
             except FileNotFoundError:
-                return False
-        wait_for(enough, f'{n} records in {name}', timeout)
-        return self.records(name)
+                return None
+            return data if data.count(b'\n') >= n \
+                and data.endswith(b'\n') else None
+        data = wait_for(enough, f'{n} records in {name}', timeout)
+        return parse(data, self.path(name))
 
     def log(self):
         try:

@@ -67,9 +67,10 @@ class Outcomes(Lives):
         super().__init__(up, location=location, **kw)
 
     def rows(self, end='outcomes'):
+        """Whole ones: another may just be written."""
         try:
             with open(f'{self.dir}/capture/requests.chat.{end}') as f:
-                return [json.loads(line) for line in f]
+                return [json.loads(line) for line in f.read().split('\n')[:-1]]
         except FileNotFoundError:
             return []
 
@@ -77,8 +78,10 @@ class Outcomes(Lives):
         return self.rows('jsonl')
 
     def wait_rows(self, n):
-        return wait_for(lambda: len(self.rows()) >= n and self.rows(),
-                        f'{n} outcomes')
+        def enough():
+            rows = self.rows()
+            return len(rows) >= n and rows
+        return wait_for(enough, f'{n} outcomes')
 
     def answers(self):
         """The sum of the last line in the log; checks it."""

@@ -31,6 +31,10 @@ def records(path):
             data = f.read()
     except FileNotFoundError:
         return []
+    return parse(data, path)
+
+
+def parse(data, path):
     if data and not data.endswith(b'\n'):
         raise ValueError(f'{path}: the last line is torn')
     return [Row(line) for line in data.split(b'\n')[:-1]]

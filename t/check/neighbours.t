@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '../lib'))
 from life import KILLED, Life              # noqa: E402
 from llmcapture import *                    # noqa: E402,F403
 from llmcapture import MODULE, NGINX, TOP   # noqa: E402
+from manifests import manifest              # noqa: E402
 from traffic import *                       # noqa: E402,F403
 
 PASS = 'location / { proxy_pass http://llm; }'
@@ -362,7 +364,7 @@ def rotation(ng, *changes):
 
 def files(ng):
     return [p for p in glob.glob(ng.path('completions') + '*')
-            if not p.endswith('.epoch')]
+            if not p.endswith(('.epoch', '.json'))]
 
 
 def rotate_busy(ng, rotate):
@@ -390,14 +392,44 @@ def rotate_busy(ng, rotate):
 
 CREATE = ('    nocreate\n', f'    create 0600 {USER} '
           f'{grp.getgrgid(pwd.getpwnam(USER).pw_gid).gr_name}\n')
-CUT = [('    nocreate\n', '    copytruncate\n'),
+def days(ng, rotate):
+    """Four rotations: the newest two stay, each with its manifest."""
+    for _ in range(4):
+        before = ng.sent
+        ng.push(10)
+        live = ng.path('completions')
+        wait_for(lambda: (manifest(live) or {}).get('recorded')
+                 == ng.sent - before, 'the manifest')
+        second = time.time()
+        rotate()
+        wait_for(lambda: time.time() > second + 1, 'the next second')
+    ng.push(1)
+    ng.quit()
+    left = sorted(p for p in files(ng) if p != live)
+    is_([p.endswith('.gz') for p in left], [True, False],
+        'two stay, one is compressed')
+    is_(sorted(glob.glob(live + '.*.manifest.json')),
+        sorted(re.sub(r'\.gz$', '', p) + '.manifest.json' for p in left),
+        'each has its manifest, those of the others are gone')
+    is_([manifest(p)['recorded'] for p in left], [10, 10],
+        'which tells of it')
+    is_(sorted(numbers(left)), list(range(21, 41)), 'their rows')
+
+
+# more than once a second
+NUMBERS = ('    dateext\n    dateformat .%Y%m%dT%H%M%S\n', '')
+CUT = [NUMBERS, ('    nocreate\n', '    copytruncate\n'),
        ('    compress\n    delaycompress\n', ''),
        ('rotate 7', 'rotate 20'), ('kill -USR1', ': kill -USR1')]
 
 if not ROOT or not shutil.which('logrotate'):
     skip('logrotate', 'not there, or not root')
 else:
-    for name, changes in (('nocreate', ()), ('create', (CREATE,))):
+    with case('logrotate, days'), Life() as ng:
+        days(ng, rotation(ng, ('rotate 7', 'rotate 2')))
+
+    for name, changes in (('nocreate', (NUMBERS,)),
+                          ('create', (NUMBERS, CREATE))):
         with case(f'logrotate, {name}'), Life() as ng:
             ng.push(100)
             rotate_busy(ng, rotation(ng, *changes))

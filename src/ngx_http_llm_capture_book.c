@@ -191,7 +191,7 @@ ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_clock(d, book);
 
     if (ngx_http_llm_capture_rotates(book->policy)) {
-        ngx_http_llm_capture_finish_look(d, book);
+        ngx_http_llm_capture_finish_later(d, book);
     }
 }
 

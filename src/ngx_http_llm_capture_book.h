@@ -37,6 +37,7 @@ struct ngx_http_llm_capture_book_s {
     unsigned                              listed:1;
     unsigned                              dirty:1;  /* manifest is behind */
     unsigned                              full:1;   /* to be rotated */
+    unsigned                              unlooked:1; /* for segments left */
     uint64_t                              due;      /* the manifest, ms */
     uint64_t                              rotate_at; /* ms; 0: not by time */
     uint64_t                              again;    /* ms, after a failure */
@@ -128,8 +129,8 @@ int ngx_http_llm_capture_seal_resume(ngx_http_llm_capture_drain_t *d,
 void ngx_http_llm_capture_finish_add(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book, uint64_t utc, unsigned form,
     uint64_t due);
-/* those that a predecessor had not */
-void ngx_http_llm_capture_finish_look(ngx_http_llm_capture_drain_t *d,
+/* and those that a predecessor had not, as soon as there is time */
+void ngx_http_llm_capture_finish_later(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book);
 /* more segments than are to be kept: the oldest go */
 void ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,

@@ -27,6 +27,8 @@
 /* bytes of a slice, and ms between two: 50 MB/s, a fifth of a processor */
 #define NGX_HTTP_LLM_CAPTURE_SLICE        (512 * 1024)
 #define NGX_HTTP_LLM_CAPTURE_SLICE_EVERY  10
+/* ms between two directories that are read for segments left */
+#define NGX_HTTP_LLM_CAPTURE_LOOK_EVERY   20
 /* ms until the next try, after a full disk */
 #define NGX_HTTP_LLM_CAPTURE_SLICE_AGAIN  60000
 
@@ -91,6 +93,12 @@ ngx_http_llm_capture_finish_add(ngx_http_llm_capture_drain_t *d,
 {
     ngx_http_llm_capture_task_t  *task, **p;
 
+    for (p = &d->tasks; *p; p = &(*p)->next) {
+        if ((*p)->book == book && (*p)->utc == utc) {
+            return;
+        }
+    }
+
     task = calloc(1, sizeof(ngx_http_llm_capture_task_t));
 
     if (task == NULL) {
@@ -103,13 +111,11 @@ ngx_http_llm_capture_finish_add(ngx_http_llm_capture_drain_t *d,
     task->form = form;
     task->due = due;
 
-    for (p = &d->tasks; *p; p = &(*p)->next) { /* void */ }
-
     *p = task;
 }
 
 
-void
+static void
 ngx_http_llm_capture_finish_look(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book)
 {
@@ -155,6 +161,36 @@ ngx_http_llm_capture_finish_look(ngx_http_llm_capture_drain_t *d,
     }
 
     ngx_http_llm_capture_segments_free(&list);
+}
+
+
+void
+ngx_http_llm_capture_finish_later(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book)
+{
+    book->unlooked = 1;
+    d->nunlooked++;
+}
+
+
+/* a directory of thousands takes a while, and there may be as many books */
+
+static void
+ngx_http_llm_capture_finish_next(ngx_http_llm_capture_drain_t *d)
+{
+    if (d->nunlooked == 0 || d->look_due > d->now) {
+        return;
+    }
+
+    do {
+        d->look = d->look + 1 < d->nbooks ? d->look + 1 : 0;
+    } while (!d->books[d->look].unlooked);
+
+    d->books[d->look].unlooked = 0;
+    d->nunlooked--;
+    d->look_due = d->now + NGX_HTTP_LLM_CAPTURE_LOOK_EVERY;
+
+    ngx_http_llm_capture_finish_look(d, &d->books[d->look]);
 }
 
 
@@ -396,6 +432,8 @@ ngx_http_llm_capture_finish_pass(ngx_http_llm_capture_drain_t *d)
 {
     ngx_http_llm_capture_task_t  *task, **p;
 
+    ngx_http_llm_capture_finish_next(d);
+
     for (p = &d->tasks; (task = *p) != NULL; p = &task->next) {
 
         if (task->due > d->now) {
@@ -425,12 +463,12 @@ ngx_http_llm_capture_finish_due(ngx_http_llm_capture_drain_t *d)
     uint64_t                      due;
     ngx_http_llm_capture_task_t  *task;
 
-    due = 0;
+    due = d->nunlooked ? d->look_due : 0;
 
     for (task = d->tasks; task; task = task->next) {
 
         if (task->digest) {
-            return task->due;
+            return due && due < task->due ? due : task->due;
         }
 
         if (due == 0 || task->due < due) {

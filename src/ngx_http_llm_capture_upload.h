@@ -211,6 +211,9 @@ struct ngx_http_llm_capture_drain_s {
     unsigned                             nlisted;
     unsigned                             books_full:1;
     ngx_http_llm_capture_task_t         *tasks;     /* segments to be read */
+    uint32_t                             nunlooked; /* books */
+    uint32_t                             look;      /* the next one */
+    uint64_t                             look_due;  /* ms */
     uint64_t                             dropped[NGX_HTTP_LLM_CAPTURE_ROWS];
     uint64_t                             looked;    /* for drops, ms since */
     uint64_t                             wall;      /* 1970; and now */

@@ -172,6 +172,7 @@ static void
 ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
     uint32_t account, ngx_http_llm_capture_file_t *file, uint32_t row)
 {
+    uint32_t                      i;
     ngx_http_llm_capture_book_t  *book;
 
     book = &d->books[account];
@@ -181,6 +182,23 @@ ngx_http_llm_capture_book_open(ngx_http_llm_capture_drain_t *d,
                 ? row : NGX_HTTP_LLM_CAPTURE_TEMPLATES;
     book->file = file;
     book->policy = ngx_http_llm_capture_book_policy(d, book->row);
+    book->dir = ngx_http_llm_capture_zone_hash(file->path,
+                    (size_t) (ngx_http_llm_capture_book_name(file->path)
+                              - file->path), 0);
+    book->alone = 1;
+
+    for (i = 0; i < d->nbooks; i++) {
+        if (d->books[i].file && i != account
+            && d->books[i].dir == book->dir)
+        {
+            book->alone = 0;
+            break;
+        }
+    }
+
+    ngx_http_llm_capture_disk_size(d, book,
+            ngx_http_llm_capture_zone_account(&d->zone, account)->size, 0);
+    ngx_http_llm_capture_disk_changed(d);
 
     if (account >= d->nbooks) {
         d->nbooks = account + 1;
@@ -417,6 +435,7 @@ ngx_http_llm_capture_book_found(ngx_http_llm_capture_drain_t *d,
     if (!elsewhere && (uint64_t) st->st_size < a->size) {
         ngx_http_llm_capture_book_cut(d, book, (uint64_t) st->st_size);
         ngx_http_llm_capture_account_reset(a);
+        ngx_http_llm_capture_disk_size(d, book, 0, 0);
         return 0;
     }
 
@@ -731,6 +750,7 @@ ngx_http_llm_capture_book_committed(ngx_http_llm_capture_drain_t *d,
     a = ngx_http_llm_capture_zone_account(&d->zone, dest->account);
 
     a->size = (uint64_t) dest->file->size;
+    ngx_http_llm_capture_disk_size(d, book, a->size, 0);
 
     if (!book->full && ngx_http_llm_capture_rotates(book->policy)) {
         ngx_http_llm_capture_book_clock(d, book);

@@ -34,10 +34,13 @@ struct ngx_http_llm_capture_book_s {
     uint32_t                              account;
     uint32_t                              row;
     uint32_t                              npending; /* requests under way */
+    uint64_t                              size;     /* of the file */
+    uint64_t                              dir;      /* hash of its directory */
     unsigned                              listed:1;
     unsigned                              dirty:1;  /* manifest is behind */
     unsigned                              full:1;   /* to be rotated */
     unsigned                              unlooked:1; /* for segments left */
+    unsigned                              alone:1;  /* first of a directory */
     uint64_t                              due;      /* the manifest, ms */
     uint64_t                              rotate_at; /* ms; 0: not by time */
     uint64_t                              again;    /* ms, after a failure */
@@ -151,6 +154,9 @@ void ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
 /* may so many bytes be written to the file of the destination? */
 int ngx_http_llm_capture_disk_room(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_dest_t *dest, uint64_t bytes);
+/* the file has so many bytes now; sealed: they went into a segment */
+void ngx_http_llm_capture_disk_size(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, uint64_t size, unsigned sealed);
 /* segments came or went: what is used is looked up again */
 void ngx_http_llm_capture_disk_changed(ngx_http_llm_capture_drain_t *d);
 

@@ -239,6 +239,8 @@ ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
                           LOG_WARNING, errno, "cannot remove a segment");
             break;
         }
+
+        ngx_http_llm_capture_disk_changed(d);
     }
 
     ngx_http_llm_capture_segments_free(&list);

@@ -237,6 +237,7 @@ ngx_http_llm_capture_seal_done(ngx_http_llm_capture_drain_t *d,
 
     ngx_http_llm_capture_seal_outcomes(sys, book, utc);
 
+    ngx_http_llm_capture_disk_size(d, book, 0, 1);
     ngx_http_llm_capture_account_reset(a);
 
     NGX_HTTP_LLM_CAPTURE_POINT("after seal");
@@ -249,7 +250,6 @@ ngx_http_llm_capture_seal_done(ngx_http_llm_capture_drain_t *d,
                                     ngx_http_llm_capture_seal_form(book),
                                     d->now + NGX_HTTP_LLM_CAPTURE_SETTLE);
     ngx_http_llm_capture_finish_keep(d, book);
-    ngx_http_llm_capture_disk_changed(d);
 }
 
 

@@ -207,6 +207,39 @@ ngx_http_llm_capture_segment_parse(const char *name, const char *stem,
 }
 
 
+int
+ngx_http_llm_capture_segment_split(const char *name, size_t *stem,
+    uint64_t *utc, unsigned *form)
+{
+    size_t       len, at, tail;
+    unsigned     i;
+    const char  *t;
+
+    len = strlen(name);
+
+    for (i = 0; i < NGX_HTTP_LLM_CAPTURE_SEGMENT_FORMS; i++) {
+        t = ngx_http_llm_capture_segment_tails[i];
+        tail = strlen(t);
+
+        if (len <= tail + UTC + 1 || strcmp(name + len - tail, t) != 0) {
+            continue;
+        }
+
+        at = len - tail - UTC;
+
+        if (name[at - 1] == '.'
+            && ngx_http_llm_capture_segment_utc(name + at, utc))
+        {
+            *stem = at - 1;
+            *form = i;
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 static int
 ngx_http_llm_capture_segment_cmp(const void *a, const void *b)
 {

@@ -78,6 +78,14 @@ const char *ngx_http_llm_capture_segment_tail(
 size_t ngx_http_llm_capture_segment_stem(const char *live);
 
 /*
+ * A name of a directory: 1: of a segment, or of what is beside one, behind so
+ * many bytes of its stem.
+ */
+
+int ngx_http_llm_capture_segment_split(const char *name, size_t *stem,
+    uint64_t *utc, unsigned *form);
+
+/*
  * The name of a segment, or of what is beside it: stem, time, tail.  live: an
  * absolute path; out: of size bytes, at most SEGMENT_PATH are needed.  Returns
  * 0, or -1 with errno: ENAMETOOLONG for the buffer or a directory; EINVAL: a

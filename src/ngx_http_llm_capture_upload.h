@@ -43,6 +43,9 @@
 
 
 typedef struct ngx_http_llm_capture_dest_s    ngx_http_llm_capture_dest_t;
+/* segments known to be the oldest, at a time */
+#define NGX_HTTP_LLM_CAPTURE_OLD  32
+
 typedef struct ngx_http_llm_capture_upload_s  ngx_http_llm_capture_upload_t;
 typedef struct ngx_http_llm_capture_piece_s   ngx_http_llm_capture_piece_t;
 typedef struct ngx_http_llm_capture_spill_s   ngx_http_llm_capture_spill_t;
@@ -173,6 +176,14 @@ typedef struct {
 } ngx_http_llm_capture_drain_ring_t;
 
 
+/* one of the oldest segments */
+
+typedef struct {
+    ngx_http_llm_capture_book_t         *book;
+    uint64_t                             utc;
+} ngx_http_llm_capture_old_t;
+
+
 struct ngx_http_llm_capture_drain_s {
     ngx_http_llm_capture_drain_conf_t    conf;
     ngx_http_llm_capture_zone_t          zone;
@@ -219,9 +230,11 @@ struct ngx_http_llm_capture_drain_s {
     uint64_t                             wall;      /* 1970; and now */
 
     uint64_t                             disk_sealed; /* bytes of segments */
+    uint64_t                             disk_live; /* of the others */
     uint64_t                             disk_due;  /* to look again, ms */
-    ngx_http_llm_capture_book_t         *disk_oldest;
-    uint64_t                             disk_utc;  /* of its oldest one */
+    unsigned                             disk_stale:1;
+    unsigned                             nold;      /* the oldest first */
+    ngx_http_llm_capture_old_t           old[NGX_HTTP_LLM_CAPTURE_OLD];
 
     /* as told to those who ask */
     uint64_t                             nfiles[NGX_HTTP_LLM_CAPTURE_ROWS];

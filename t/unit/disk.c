@@ -117,6 +117,45 @@ oldest_goes(void **state)
 }
 
 
+/* what stands in the directory and is not ours stays, and is not counted */
+
+static void
+of_others(void **state)
+{
+    int       fd;
+    char      name[6][200];
+    unsigned  i;
+
+    (void) state;
+
+    for (i = 0; i < 6; i++) {
+        snprintf(name[i], sizeof(name[i]), "%s/%s", dir,
+                 ((const char *[]) {
+                     "b.20200101T000000.000Z.jsonl",
+                     "aa.20200101T000000.000Z.jsonl",
+                     "a.jsonl.20200101T000000.000Z.jsonl",
+                     "a.20200101T000000.000Z.jsonl.gz",
+                     "a.20200101T000000.000Z.txt",
+                     "a.2020.jsonl" })[i]);
+        fd = open(name[i], O_WRONLY|O_CREAT, 0600);
+        assert_int_equal(ftruncate(fd, i == 3 ? 15000 : 100000), 0);
+        close(fd);
+    }
+
+    keep(4000);
+    keeping.max_disk = 20000;
+    keeping.drop_oldest = 1;
+    successor();
+
+    send(20);
+    assert_counted(recorded, 20);
+
+    for (i = 0; i < 6; i++) {
+        assert_int_equal(access(name[i], F_OK), i == 3 ? -1 : 0);
+    }
+}
+
+
 /* another one that would be larger than the budget is counted */
 
 static void
@@ -177,6 +216,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         DISK(stops),
         DISK(oldest_goes),
+        DISK(of_others),
         DISK(too_small),
         DISK(left_free),
     };

@@ -152,6 +152,10 @@ ngx_http_llm_capture_seal_lock(const ngx_http_llm_capture_sys_t *sys,
 
     *busy = 0;
 
+    if (a->ino == 0) {
+        return -1;
+    }
+
     fd = ngx_http_llm_capture_file_open(sys, book->file->path, 0, st);
 
     if (fd == -1) {
@@ -315,12 +319,11 @@ ngx_http_llm_capture_seal(ngx_http_llm_capture_drain_t *d,
     sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
-    fd = a->ino ? ngx_http_llm_capture_seal_lock(sys, book, a, &st, &busy)
-                : -1;
+    fd = ngx_http_llm_capture_seal_lock(sys, book, a, &st, &busy);
 
     if (fd == -1) {
 
-        if (a->ino && busy) {
+        if (busy) {
             return -1;
         }
 

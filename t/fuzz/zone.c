@@ -16,6 +16,9 @@
 #include "drain.h"
 
 
+static ngx_http_llm_capture_policy_t  policy;
+
+
 /* what the patches can reach; bodies matter least, so they are short */
 
 static uint8_t *
@@ -42,7 +45,11 @@ region(uint8_t which, size_t at)
         { zone.data + 2 * zone.ring_size, 4096 },
         { zone.blocks, 256 },
         { zone.blocks + NGX_HTTP_LLM_CAPTURE_BLOCK, 256 },
-        { zone.blocks, zone.nblocks * (size_t) NGX_HTTP_LLM_CAPTURE_BLOCK }
+        { zone.blocks, zone.nblocks * (size_t) NGX_HTTP_LLM_CAPTURE_BLOCK },
+        { zone.accounts, 128 },
+        { zone.accounts, 3 * sizeof(ngx_http_llm_capture_account_t) },
+        { zone.gaps, 2 * sizeof(ngx_http_llm_capture_gaps_t) },
+        { zone.gaps, 64 }
     };
 
     which %= sizeof(some) / sizeof(some[0]);
@@ -107,6 +114,7 @@ live(input_t *in)
     }
 
     (void) ngx_http_llm_capture_drain_lose(d);
+    ngx_http_llm_capture_drain_end(d);
 
     ngx_http_llm_capture_drain_destroy(d);
     ngx_http_llm_capture_writer_destroy(w);
@@ -121,6 +129,18 @@ LLVMFuzzerInitialize(int *argc, char ***argv)
 
     fuzz_dir();
     truth_make();
+
+    policy.hash = ngx_http_llm_capture_zone_hash("moon", 4, MOON);
+    policy.size = 2000;
+    policy.time = 10000;
+    policy.keep = 2;
+
+    keeping.policies = &policy;
+    keeping.npolicies = 1;
+    keeping.max_disk = 100000;
+    keeping.drop_oldest = 1;
+    keeping.nginx = "1";
+    keeping.module = "1";
 
     return 0;
 }
@@ -140,6 +160,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_dir_empty();
 
     first = byte(&in);
+    broken.only = dir;
     broken.name = "b.jsonl";
     broken.write_errno = first & 1 ? ENOSPC : 0;
     broken.open_errno = first & 2 ? EACCES : 0;

@@ -21,6 +21,13 @@ fail() {
     exit 1
 }
 
+# what it is loaded in has nothing but libc
+self_contained() {
+    needed=$(readelf -d build/ngx_http_llm_capture_module.so \
+        | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v '^libc\.' || :)
+    [ ! "$needed" ] || fail "the module needs" $needed
+}
+
 if [ "$version" = own ]; then
     version=
     if command -v nginx > /dev/null; then
@@ -46,6 +53,7 @@ else
         zlib1g-dev libzstd-dev \
         nginx nginx-dev
     make
+    self_contained
     exit
 fi
 
@@ -64,3 +72,4 @@ fi
 mkdir -p build
 tar -C build -xzf "$tarball"
 make NGINX_SRC="build/nginx-$version"
+self_contained

@@ -9,6 +9,8 @@
 #                         as its default is: /opt/nim/captures/requests.jsonl
 #     LLM_CAPTURE_PATH    llm_capture_path, for a file per endpoint:
 #                         /opt/nim/captures/requests.$llm_capture_endpoint.jsonl
+#     LLM_CAPTURE_ROTATE  llm_capture_rotate: size=1g time=1h keep=24
+#     LLM_CAPTURE_MAX_DISK    llm_capture_max_disk: 20g drop_oldest
 #     PORT                8080
 #     WORKERS             2, or auto
 #     MAX_BODY            client_max_body_size: 64m
@@ -84,12 +86,22 @@ case "${NIM_CAPTURE_ENABLE:-}" in
     *) enable=on ;;
 esac
 
-path=
+more=
 
-if [ "${LLM_CAPTURE_PATH:-}" ]; then
-    only LLM_CAPTURE_PATH "$LLM_CAPTURE_PATH" 'A-Za-z0-9._/$-'
-    path="llm_capture_path $LLM_CAPTURE_PATH;"
-fi
+# variable, directive, value, letters that it may have
+directive() {
+    if [ "$3" ]; then
+        only "$1" "$3" "$4"
+        more="$more$2 $3; "
+    fi
+}
+
+directive LLM_CAPTURE_PATH llm_capture_path "${LLM_CAPTURE_PATH:-}" \
+    'A-Za-z0-9._/$-'
+directive LLM_CAPTURE_ROTATE llm_capture_rotate "${LLM_CAPTURE_ROTATE:-}" \
+    'A-Za-z0-9= '
+directive LLM_CAPTURE_MAX_DISK llm_capture_max_disk \
+    "${LLM_CAPTURE_MAX_DISK:-}" 'A-Za-z0-9_ '
 
 # every runtime has it in memory, when the root is read-only too.  Other
 # containers of a pod see it: what is there already is not used
@@ -114,7 +126,7 @@ sed -e "s|%%WORKERS%%|$WORKERS|" -e "s|%%PORT%%|$port|" \
     -e "s|%%MAX_BODY%%|$MAX_BODY|" -e "s|%%ENABLE%%|$enable|" \
     -e "s|%%SCHEME%%|$scheme|" -e "s|%%SERVER%%|$server|" \
     -e "s|%%HOST%%|$host|" -e "s|%%NAME%%|${host%%:*}|" \
-    -e "s|%%PATH%%|$path|" -e "s|%%RUN%%|$run|" -e "s|%%TEMP%%|$temp|" \
+    -e "s|%%MORE%%|$more|" -e "s|%%RUN%%|$run|" -e "s|%%TEMP%%|$temp|" \
     /usr/share/llm-capture/nginx.conf > "$run/nginx.conf"
 
 exec nginx -e stderr -c "$run/nginx.conf"

@@ -24,6 +24,7 @@ from roots import impossible, must                      # noqa: E402
 from builds import version                      # noqa: E402
 from llmcapture import (TOP, Upstream, case, free_port, is_,  # noqa: E402
                         like, ok, records, request, skip, skip_all, wait_for)
+from manifests import segments                  # noqa: E402
 from sources import DIR, Unavailable, debian    # noqa: E402
 
 import yaml                                     # noqa: E402
@@ -183,6 +184,17 @@ def variables(pod, tag, up):
              for name in ('chat', 'completions')], [1, 1],
             'LLM_CAPTURE_PATH: a file per endpoint')
 
+    with Place(up) as here, pod.run(tag, *here.options, env={
+            **here.env, 'LLM_CAPTURE_ROTATE': 'size=1k keep=20 compress=gzip',
+            'LLM_CAPTURE_MAX_DISK': '10m drop_oldest'}) as c:
+        here.first(c)
+        for n in range(30):
+            here.post(n)
+        live = f'{here.dir}/requests.jsonl'
+        wait_for(lambda: [p for p in segments(live) if p.endswith('.gz')],
+                 'a segment', 60)
+        is_(c.stop(), 0, 'LLM_CAPTURE_ROTATE: segments, within a budget')
+
     for off in '0', 'false', '':
         with Place(up) as here, pod.run(tag, *here.options, env={
                 **here.env, 'NIM_CAPTURE_ENABLE': off}) as c:
@@ -210,7 +222,9 @@ def variables(pod, tag, up):
     for name, value in (('UPSTREAM', ''), ('UPSTREAM', 'a; } #'),
                         ('UPSTREAM', 'a\nb'), ('PORT', '80;'),
                         ('MAX_BODY', '1m; #'), ('WORKERS', '1|e'),
-                        ('LLM_CAPTURE_PATH', '/x; deny all')):
+                        ('LLM_CAPTURE_PATH', '/x; deny all'),
+                        ('LLM_CAPTURE_ROTATE', 'size=1k; deny all'),
+                        ('LLM_CAPTURE_MAX_DISK', '1m}')):
         code, text = pod.once(tag, options=HARD, env={
             'UPSTREAM': 'a', name: value})
         ok(code and name in text, f'{name}={value!r} is refused', text)

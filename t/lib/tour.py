@@ -38,6 +38,7 @@ ANY = [
     (r'\b\d+(\.\d+)? (ms|s|MB/s|rows/s)\b', r'N \2'),
     (r'(?m)^(duration|peak \w+|burstiness|end to end|arrivals) .*', r'\1'),
     (r'(?m)^ +0 .*', ''),
+    (r'version \d+\.\d+', 'version N'),
     (r'[ \t]+', ' '),
 ]
 
@@ -96,7 +97,9 @@ class Tour:
         """What the block is now."""
         kind, name, until, _, block = m.groups()
         until = until and until.replace('\\n', '\n')
-        if kind == 'file':
+        if kind == 'file' and self.part != 'tour':
+            pass
+        elif kind == 'file':
             with open(os.path.join(self.cwd, name), 'w') as f:
                 f.write(self.real(block))
         elif name == self.part:

@@ -26,6 +26,7 @@ from llmcapture import (TOP, Upstream, case, free_port, is_,  # noqa: E402
                         like, ok, records, request, skip, skip_all, wait_for)
 from manifests import segments                  # noqa: E402
 from sources import DIR, Unavailable, debian    # noqa: E402
+from tour import Tour                           # noqa: E402
 
 import yaml                                     # noqa: E402
 
@@ -161,6 +162,25 @@ def lives(pod, tag, up):
         found = os.stat(here.dir + '/requests.jsonl')
         is_((stat.S_IMODE(found.st_mode), found.st_uid), (0o600, 101),
             f'{tag}: a file of its user alone')
+
+
+def tour(pod, up):
+    """What docs/tour.md shows of it, by a podman as anybody has it."""
+    with tempfile.TemporaryDirectory(prefix='llm-capture-tour-') as here:
+        os.chmod(here, 0o755)
+        os.makedirs(here + '/bin')
+        os.makedirs(here + '/captures')
+        os.chown(here + '/captures', 101, 101)
+        with open(here + '/bin/podman', 'w') as f:
+            f.write(pod.wrapper())
+        os.chmod(here + '/bin/podman', 0o755)
+        try:
+            Tour('image', here, {'8080': free_port(), '8000': up.port,
+                                 '/srv/tour': here},
+                 {'PATH': here + '/bin:' + os.environ['PATH'],
+                  'LLM_CAPTURE_PODMAN': shutil.which('podman')}).run()
+        finally:
+            pod.say('rm', '-f', '-t', '5', 'capture')
 
 
 def variables(pod, tag, up):
@@ -329,6 +349,7 @@ with Podman() as pod, Upstream() as up:
     with case("Debian's nginx"):
         says_itself(pod, 'llm-capture')
         lives(pod, 'llm-capture', up)
+        tour(pod, up)
         variables(pod, 'llm-capture', up)
         sidecar(pod, 'llm-capture', up)
 

@@ -23,6 +23,7 @@ from llmcapture import (MODULE, TOP, Nginx, Upstream, case, is_,  # noqa: E402
 from replay import make_tokenizer               # noqa: E402
 from schemas import validator                   # noqa: E402
 from sources import Unavailable                 # noqa: E402
+from tour import Tour                           # noqa: E402
 from traffic import ask, whole                  # noqa: E402
 
 import yaml                                     # noqa: E402
@@ -215,7 +216,10 @@ def replay(work):
 
 
 with case('schemas'):
-    schemas(validator())
+    tool = validator()
+    schemas(tool)
+    Tour('kubernetes', EXAMPLES, env={
+        'PATH': f'{os.path.dirname(tool)}:{os.environ["PATH"]}'}).run()
 
 with case('the API'):
     if built() or os.environ.get('LLM_CAPTURE_LONG'):

@@ -45,6 +45,16 @@ class Podman:
         self.say('rm', '-af')
         self.say('rmi', '-af')
 
+    def wrapper(self):
+        """A script that is podman with this store, and what a run needs."""
+        engine = ' '.join(self.ENGINE[1:])
+        return f'''#!/bin/sh
+command=$1
+shift
+test $command != run || set -- --log-driver k8s-file {' '.join(LIMITS)} "$@"
+exec $LLM_CAPTURE_PODMAN {engine} $command "$@"
+'''
+
     def say(self, *args):
         return run(*self.ENGINE, *args)
 

@@ -10,6 +10,7 @@
  *
  *     account    what is counted of a file, in the zone
  *     book       when its manifest is written
+ *     book_tell  how it is
  *     seal       the file becomes a segment
  *     finish     segments are read, compressed, and the oldest removed
  *     disk       how much may be used
@@ -101,6 +102,14 @@ void ngx_http_llm_capture_books_end(ngx_http_llm_capture_drain_t *d);
 void ngx_http_llm_capture_books_gap(ngx_http_llm_capture_drain_t *d,
     uint32_t row, const uint64_t sum[NGX_HTTP_LLM_CAPTURE_C_max]);
 
+/* of a path */
+const char *ngx_http_llm_capture_book_name(const char *path);
+
+uint64_t ngx_http_llm_capture_book_wall(void);
+
+
+/* ngx_http_llm_capture_book_tell.c */
+
 /*
  * Writes the manifest `path` of the file st, whose name, without its directory,
  * is `name`; old: where an earlier one may be.  0, or -1 with errno.
@@ -109,11 +118,15 @@ int ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t *book, const char *path, const char *old,
     const char *name, const struct stat *st, unsigned ended,
     unsigned renamed);
-
-/* of a path */
-const char *ngx_http_llm_capture_book_name(const char *path);
-
-uint64_t ngx_http_llm_capture_book_wall(void);
+/* the manifest of its file, wherever that is; 0: told, or there is no file */
+int ngx_http_llm_capture_book_update(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, unsigned ended);
+/* likewise, for the last time: a lock is waited for, a little */
+void ngx_http_llm_capture_book_last(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book);
+/* the live file was cut to so many bytes: what was told of it goes */
+void ngx_http_llm_capture_book_cut(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, uint64_t size);
 
 
 /* ngx_http_llm_capture_seal.c */

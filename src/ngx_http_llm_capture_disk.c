@@ -49,7 +49,7 @@ ngx_http_llm_capture_disk_changed(ngx_http_llm_capture_drain_t *d)
 }
 
 
-/* whose segment it is, if it is one of ours; path: of a live file or its stem */
+/* whose segment it is, if one of ours; path: of a live file or its stem */
 
 static ngx_http_llm_capture_book_t *
 ngx_http_llm_capture_disk_book(ngx_http_llm_capture_drain_t *d, char *path)

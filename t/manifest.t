@@ -132,13 +132,19 @@ for how, end in (('gzip', '.gz'), ('zstd', '.zst')):
             'nothing is left of the others')
 
 
-with case('two write to one'), Life(location=PACKED, workers=1) as a, Life(
-        location=PACKED, workers=1,
+with case('two write to one'), Life(
+        location=PACKED, workers=1, allow=KILLED) as a, Life(
+        location=PACKED, workers=1, allow=KILLED,
         path=CAPTURE_PATH.replace('%%DIR%%', a.dir)) as b:
     b.sent = 10000
-    for _ in range(20):
+    for n in range(20):
         a.push(15)
         b.push(15)
+        if n % 5 == 4:
+            killed = (a, b)[n % 2]
+            pid = killed.helper()
+            killed.signal('KILL', pid)
+            killed.new_helper(pid)
     a.quit()
     b.quit()
     files = all_files(a)

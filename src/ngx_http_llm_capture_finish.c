@@ -268,6 +268,11 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
 
     fd = ngx_http_llm_capture_file_open(sys, in, 0, &st);
 
+    if (fd == -1 && errno == ENOENT) {
+        /* another one has compressed it too, and ours took the place of his */
+        fd = ngx_http_llm_capture_file_open(sys, out, 0, &st);
+    }
+
     if (fd == -1) {
         return -1;
     }
@@ -491,6 +496,15 @@ ngx_http_llm_capture_finish_all(ngx_http_llm_capture_drain_t *d, uint64_t end)
 
         if (ngx_http_llm_capture_drain_clock(d) >= end) {
             return;
+        }
+
+        /* others that wrote to it find it by its inode to tell of it */
+
+        if (task->digest == NULL && task->due > d->now
+            && task->form == NGX_HTTP_LLM_CAPTURE_SEGMENT_PLAIN)
+        {
+            p = &task->next;
+            continue;
         }
 
         if (ngx_http_llm_capture_finish_step(d, task)) {

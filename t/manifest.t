@@ -145,6 +145,8 @@ with case('two write to one'), Life(
             pid = killed.helper()
             killed.signal('KILL', pid)
             killed.new_helper(pid)
+    wait_for(lambda: not glob.glob(a.path('completions')[:-6] + '*.plain'),
+             'all to be compressed')
     a.quit()
     b.quit()
     files = all_files(a)

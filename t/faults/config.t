@@ -98,6 +98,7 @@ def back(s):
     """A reload more: the master then forgets what it kept of old zones."""
     s.wait_drained()
     wait_for(lambda: s.children(WORKER) == s.workers(), 'old workers to leave')
+    s.old_zones_over()
     reload(s)
     s.load.more(20)
 

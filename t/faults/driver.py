@@ -48,7 +48,7 @@ from llmcapture import (CAPTURE_PATH, H2, HELPER, MODULE,   # noqa: E402,F401
                         skip, wait_for, wait_gone)
 from load import Load, numbered, send                       # noqa: E402,F401
 from snapshot import (SANITIZED, check_back, check_memory,  # noqa: E402,F401
-                      snapshot)
+                      shared, snapshot)
 from tap import failures, trial                             # noqa: E402,F401
 
 LONG = bool(os.environ.get('LLM_CAPTURE_LONG'))
@@ -257,6 +257,12 @@ class Stage(Lives):
         goal = {n for n in goal if n > since}
         wait_for(lambda: goal <= set(self.account().lines),
                  'the records of all answers', timeout, 0.05)
+
+    def old_zones_over(self):
+        """Until the helper has left those that reloads replaced."""
+        own = max(self.before['shared memory']['helper'])
+        wait_for(lambda: all(shared(p) <= own for p in self.helpers()),
+                 'the old zones to end')
 
     def queued(self):
         """One more request: was it queued?  If so it is in the file now."""

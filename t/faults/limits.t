@@ -157,6 +157,7 @@ def few_descriptors_resized(s):
     s.wait_drained()
     for worker in old:
         wait_gone(worker)
+    s.old_zones_over()
     s.reload()
 
 

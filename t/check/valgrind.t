@@ -30,6 +30,7 @@ NOT_HERE = {
     'crash': 'thousands of children, over what drain and writer test too',
     'answer_crash': 'the same, of outcomes: answer_asan tests them too',
     'trace_crash': 'the same, of rows that need the answer',
+    'seal_crash': 'the same, of segments: seal tests them too',
     'writer_points': 'the same',
     'ring_model': 'millions of steps, in one mapping: memcheck sees no bounds'
 }

@@ -60,7 +60,7 @@ echo "$PWD/sha2.c" | archive md -I"$PWD"
 
 cd "$sources"/zlib-*
 cp zlib.h zconf.h "$prefix/include/"
-ls "$PWD"/[a-fh-z]*.c | archive z -DHAVE_UNISTD_H -D_LARGEFILE64_SOURCE=1
+ls "$PWD"/*.c | archive z -DHAVE_UNISTD_H -D_LARGEFILE64_SOURCE=1
 
 cd "$sources"/libzstd-*/lib
 cp zstd.h "$prefix/include/"

@@ -38,6 +38,7 @@ REPORTS = OUT + '/reports'
 
 # why a test is not for this nginx
 NOT_HERE = {
+    'aiperf.t': 'minutes of AIPerf, over requests as in decision.t',
     'build.t': 'builds others',
     'controls.t': 'builds one with rules that break',
     'demo.t': 'runs make demo',
@@ -47,6 +48,8 @@ NOT_HERE = {
     'points.t': 'builds one with points to die at',
     'scan_orjson.t': 'starts no nginx',
     'tour.t': 'the same as docs.t',
+    'trace_aiperf.t': 'minutes of AIPerf, over what trace.t has made as well',
+    'trace_rows.t': 'starts no nginx',
     'unit.t': 'starts no nginx',
     'wall.t': 'starts no nginx'
 }

@@ -186,7 +186,10 @@ class Nginx:
 
         self.master = self.wait_pid()
         wait_for(self.serves, 'nginx to serve')
-        # the sockets listen before there is a worker, or it has its title
+        self.wait_workers()
+
+    def wait_workers(self):
+        """The sockets listen before there is a worker, or it has its title."""
         with open(self.conf_file) as f:
             text = f.read()
         n = re.search(r'^worker_processes (\d+);', text, re.M)

@@ -55,6 +55,7 @@ typedef struct {
 
 
 static ngx_int_t ngx_http_llm_capture_claim(void);
+static void ngx_http_llm_capture_tell_missed(void);
 static void ngx_http_llm_capture_release(void);
 static void ngx_http_llm_capture_wake(void);
 static void ngx_http_llm_capture_watch_shutdown(ngx_cycle_t *cycle);
@@ -121,10 +122,24 @@ ngx_http_llm_capture_worker_init(ngx_cycle_t *cycle)
 void
 ngx_http_llm_capture_worker_exit(ngx_cycle_t *cycle)
 {
+    ngx_uint_t                        n;
     ngx_http_llm_capture_ring_hdr_t  *hdr;
 
     if (worker.mcf == NULL) {
         return;
+    }
+
+    if (worker.nmissed
+        && (worker.claimed || ngx_http_llm_capture_claim() == NGX_OK))
+    {
+        /* those it has room for by now; of others the helper sees our death */
+
+        do {
+            n = worker.nmissed;
+            ngx_http_llm_capture_tell_missed();
+        } while (worker.nmissed && worker.nmissed < n);
+
+        ngx_http_llm_capture_ring_publish(&worker.ring);
     }
 
     /*

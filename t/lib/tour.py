@@ -4,7 +4,7 @@
 # docs/tour.md is run: its files are written, its commands given to a shell, and
 # what they say must be what stands there.
 #
-#     <!-- file NAME -->               the block below is a file
+#     <!-- file PART NAME -->          the block below is a file
 #     <!-- run PART -->                the block below is a session
 #     <!-- run PART until "TEXT" -->   its last command is given again until it
 #                                      says that
@@ -20,7 +20,8 @@ from llmcapture import TOP, is_, wait_for
 
 TOUR = TOP + '/docs/tour.md'
 WRITE = os.environ.get('LLM_CAPTURE_TOUR') == 'write'
-BLOCK = re.compile(r'<!-- (file|run) (\S+)(?: until "([^"]*)")? -->\n\n?'
+BLOCK = re.compile(r'<!-- (file|run) (\w+)(?: (?:until "([^"]*)"|(\S+)))?'
+                   r' -->\n\n?'
                    r'```(\w*)\n(.*?)```\n', re.S)
 
 # what is another one each time
@@ -79,15 +80,20 @@ class Tour:
                               stderr=subprocess.STDOUT, text=True)
         return self.shown(done.stdout)
 
+    def shell_until(self, command, until):
+        def said():
+            text = self.shell(command)
+            return text if until in text else None
+        return wait_for(said, f'"{until}" of {command}', 60)
+
     def session(self, block, until):
         commands = re.findall(r'^\$ (.*(?:\\\n.*)*)$', block, re.M)
         out = []
         for i, command in enumerate(commands):
-            text = self.shell(command)
             if until and i == len(commands) - 1:
-                text = wait_for(
-                    lambda c=command: (lambda t: until in t and t)(
-                        self.shell(c)), f'"{until}" of {command}', 60)
+                text = self.shell_until(command, until)
+            else:
+                text = self.shell(command)
             if text and not text.endswith('\n'):
                 text += '\n'
             out.append(f'$ {command}\n{text}')
@@ -95,14 +101,14 @@ class Tour:
 
     def block(self, m):
         """What the block is now."""
-        kind, name, until, _, block = m.groups()
+        kind, part, until, name, _, block = m.groups()
         until = until and until.replace('\\n', '\n')
-        if kind == 'file' and self.part != 'tour':
+        if part != self.part:
             pass
         elif kind == 'file':
             with open(os.path.join(self.cwd, name), 'w') as f:
                 f.write(self.real(block))
-        elif name == self.part:
+        else:
             said = self.session(block, until)
             if WRITE:
                 return m.group(0).replace(block, said)

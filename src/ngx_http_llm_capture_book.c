@@ -344,7 +344,7 @@ ngx_http_llm_capture_book_epoch(ngx_http_llm_capture_drain_t *d,
             return;
         }
 
-        sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+        sys = ngx_http_llm_capture_book_sys(d);
 
         (void) snprintf(path, sizeof(path),
                         "%s" NGX_HTTP_LLM_CAPTURE_PATH_SIDECAR, file->path);

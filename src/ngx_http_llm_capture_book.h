@@ -59,6 +59,26 @@ struct ngx_http_llm_capture_task_s {
 };
 
 
+static inline const ngx_http_llm_capture_sys_t *
+ngx_http_llm_capture_book_sys(const ngx_http_llm_capture_drain_t *d)
+{
+    return ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+}
+
+
+/* of its file, as ngx_http_llm_capture_file_say() */
+
+static inline void
+ngx_http_llm_capture_book_say(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_book_t *book, ngx_http_llm_capture_saying_e what,
+    int level, int err, const char *text)
+{
+    ngx_http_llm_capture_file_say(
+                          ngx_http_llm_capture_writer_files(d->conf.writer),
+                          book->file, what, level, err, text);
+}
+
+
 /* ngx_http_llm_capture_book.c */
 
 /* attaches to the accounts of the zone, and ends what a predecessor left */

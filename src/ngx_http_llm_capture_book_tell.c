@@ -39,7 +39,7 @@ ngx_http_llm_capture_book_cut(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     memset(&st, 0, sizeof(st));
@@ -118,7 +118,7 @@ ngx_http_llm_capture_book_found(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     if (ngx_http_llm_capture_book_manifest(found, path) == -1
@@ -161,7 +161,7 @@ ngx_http_llm_capture_book_update(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     if (a->ino == 0) {
@@ -238,7 +238,7 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_template_t   *t;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
     t = ngx_http_llm_capture_zone_hdr(&d->zone)->templates;
 
@@ -307,10 +307,10 @@ ngx_http_llm_capture_book_tell(ngx_http_llm_capture_drain_t *d,
     json_decref(new);
 
     if (rc == -1) {
-        ngx_http_llm_capture_file_say(
-                          ngx_http_llm_capture_writer_files(d->conf.writer),
-                          book->file, NGX_HTTP_LLM_CAPTURE_SAY_MANIFEST,
-                          LOG_WARNING, errno, "cannot write the manifest");
+        ngx_http_llm_capture_book_say(d, book,
+                                      NGX_HTTP_LLM_CAPTURE_SAY_MANIFEST,
+                                      LOG_WARNING, errno,
+                                      "cannot write the manifest");
         return -1;
     }
 

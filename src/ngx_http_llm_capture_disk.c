@@ -125,7 +125,7 @@ ngx_http_llm_capture_disk_dir(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_book_t       *book;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     strcpy(path, first->file->path);
     name = strrchr(path, '/') + 1;
@@ -198,7 +198,7 @@ ngx_http_llm_capture_disk_drop(ngx_http_llm_capture_drain_t *d)
     ngx_http_llm_capture_old_t         old;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     if (!d->conf.keeping.drop_oldest || d->nold == 0) {
         return 0;

@@ -33,32 +33,27 @@
 #define NGX_HTTP_LLM_CAPTURE_SLICE_AGAIN  60000
 
 
-static const char *
-ngx_http_llm_capture_finish_compression(unsigned compression)
-{
-    switch (compression) {
-    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP:
-        return "gzip";
-    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_ZSTD:
-        return "zstd";
-    default:
-        return NULL;
-    }
-}
+/* by ngx_http_llm_capture_compression_e */
+
+static const struct {
+    const char  *name;          /* in the manifest */
+    unsigned     form;
+} ngx_http_llm_capture_finish_made[] = {
+    [NGX_HTTP_LLM_CAPTURE_COMPRESSION_NONE] =
+        { NULL, NGX_HTTP_LLM_CAPTURE_SEGMENT_JSONL },
+    [NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP] =
+        { "gzip", NGX_HTTP_LLM_CAPTURE_SEGMENT_GZIP },
+    [NGX_HTTP_LLM_CAPTURE_COMPRESSION_ZSTD] =
+        { "zstd", NGX_HTTP_LLM_CAPTURE_SEGMENT_ZSTD }
+};
 
 
-static unsigned
-ngx_http_llm_capture_finish_form(unsigned compression)
-{
-    switch (compression) {
-    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_GZIP:
-        return NGX_HTTP_LLM_CAPTURE_SEGMENT_GZIP;
-    case NGX_HTTP_LLM_CAPTURE_COMPRESSION_ZSTD:
-        return NGX_HTTP_LLM_CAPTURE_SEGMENT_ZSTD;
-    default:
-        return NGX_HTTP_LLM_CAPTURE_SEGMENT_JSONL;
-    }
-}
+/* what it is read from, and what it is afterwards */
+
+typedef struct {
+    char  in[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    char  out[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+} ngx_http_llm_capture_paths_t;
 
 
 /* a plain one is compressed, in whatever way is configured by now */
@@ -126,7 +121,7 @@ ngx_http_llm_capture_finish_look(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_segments_t    list;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     if (ngx_http_llm_capture_segments_list(sys, book->file->path, &list)
         == -1)
@@ -202,7 +197,7 @@ ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_segments_t    list;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     if (book->policy->keep == 0
         || ngx_http_llm_capture_segments_list(sys, book->file->path, &list)
@@ -233,10 +228,10 @@ ngx_http_llm_capture_finish_keep(ngx_http_llm_capture_drain_t *d,
                                                 list.all[i].utc)
             == -1)
         {
-            ngx_http_llm_capture_file_say(
-                          ngx_http_llm_capture_writer_files(d->conf.writer),
-                          book->file, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
-                          LOG_WARNING, errno, "cannot remove a segment");
+            ngx_http_llm_capture_book_say(d, book,
+                                          NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
+                                          LOG_WARNING, errno,
+                                          "cannot remove a segment");
             break;
         }
 
@@ -264,7 +259,7 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_content_t     c;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     fd = ngx_http_llm_capture_file_open(sys, in, 0, &st);
 
@@ -313,27 +308,39 @@ ngx_http_llm_capture_finish_tell(ngx_http_llm_capture_drain_t *d,
 
 
 static int
-ngx_http_llm_capture_finish_begin(ngx_http_llm_capture_drain_t *d,
-    ngx_http_llm_capture_task_t *task)
+ngx_http_llm_capture_finish_paths(const ngx_http_llm_capture_task_t *task,
+    ngx_http_llm_capture_paths_t *paths)
 {
-    char                               in[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    char                               out[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    unsigned                           how;
-    const ngx_http_llm_capture_sys_t  *sys;
+    unsigned  how, form;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     how = ngx_http_llm_capture_finish_how(task);
+    form = how ? ngx_http_llm_capture_finish_made[how].form : task->form;
 
-    if (ngx_http_llm_capture_finish_name(task, task->form, in) == -1
-        || ngx_http_llm_capture_finish_name(task,
-                                 ngx_http_llm_capture_finish_form(how), out)
-           == -1)
-    {
+    if (ngx_http_llm_capture_finish_name(task, task->form, paths->in) == -1) {
         return -1;
     }
 
-    task->digest = ngx_http_llm_capture_digest_create(sys, in,
-                                                      how ? out : NULL, how);
+    return ngx_http_llm_capture_finish_name(task, form, paths->out);
+}
+
+
+static int
+ngx_http_llm_capture_finish_begin(ngx_http_llm_capture_drain_t *d,
+    ngx_http_llm_capture_task_t *task)
+{
+    unsigned                      how;
+    ngx_http_llm_capture_paths_t  paths;
+
+    how = ngx_http_llm_capture_finish_how(task);
+
+    if (ngx_http_llm_capture_finish_paths(task, &paths) == -1) {
+        return -1;
+    }
+
+    task->digest = ngx_http_llm_capture_digest_create(
+                                           ngx_http_llm_capture_book_sys(d),
+                                           paths.in, how ? paths.out : NULL,
+                                           how);
 
     return task->digest ? 0 : -1;
 }
@@ -345,24 +352,18 @@ static int
 ngx_http_llm_capture_finish_end(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_task_t *task)
 {
-    char                               in[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    char                               out[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    char                               man[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
-    unsigned                           how;
-    const ngx_http_llm_capture_sys_t  *sys;
+    char                          man[NGX_HTTP_LLM_CAPTURE_SEGMENT_PATH];
+    unsigned                      how;
+    ngx_http_llm_capture_paths_t  paths;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
     how = ngx_http_llm_capture_finish_how(task);
 
-    if (ngx_http_llm_capture_finish_name(task, task->form, in) == -1
-        || ngx_http_llm_capture_finish_name(task,
-                        how ? ngx_http_llm_capture_finish_form(how)
-                            : task->form, out) == -1
+    if (ngx_http_llm_capture_finish_paths(task, &paths) == -1
         || ngx_http_llm_capture_finish_name(task,
                                NGX_HTTP_LLM_CAPTURE_SEGMENT_MANIFEST, man)
            == -1
-        || ngx_http_llm_capture_finish_tell(d, in, out, man,
-                                 ngx_http_llm_capture_finish_compression(how),
+        || ngx_http_llm_capture_finish_tell(d, paths.in, paths.out, man,
+                                 ngx_http_llm_capture_finish_made[how].name,
                                  ngx_http_llm_capture_digest_result(
                                                                task->digest))
            == -1)
@@ -372,7 +373,7 @@ ngx_http_llm_capture_finish_end(ngx_http_llm_capture_drain_t *d,
 
     if (how) {
         NGX_HTTP_LLM_CAPTURE_POINT("compressed");
-        (void) sys->unlink(in);
+        (void) ngx_http_llm_capture_book_sys(d)->unlink(paths.in);
         ngx_http_llm_capture_disk_changed(d);
     }
 
@@ -418,9 +419,7 @@ ngx_http_llm_capture_finish_step(ngx_http_llm_capture_drain_t *d,
         return 1;
     }
 
-    ngx_http_llm_capture_file_say(
-                          ngx_http_llm_capture_writer_files(d->conf.writer),
-                          task->book->file, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
+    ngx_http_llm_capture_book_say(d, task->book, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
                           LOG_WARNING, errno,
                           task->form == NGX_HTTP_LLM_CAPTURE_SEGMENT_PLAIN
                               ? "cannot compress a segment yet"
@@ -431,6 +430,21 @@ ngx_http_llm_capture_finish_step(ngx_http_llm_capture_drain_t *d,
     task->due = d->now + NGX_HTTP_LLM_CAPTURE_SLICE_AGAIN;
 
     return 0;
+}
+
+
+/* out of the list it stands in */
+
+static void
+ngx_http_llm_capture_finish_free(ngx_http_llm_capture_task_t **p)
+{
+    ngx_http_llm_capture_task_t  *task;
+
+    task = *p;
+    *p = task->next;
+
+    ngx_http_llm_capture_digest_destroy(task->digest);
+    free(task);
 }
 
 
@@ -452,9 +466,7 @@ ngx_http_llm_capture_finish_pass(ngx_http_llm_capture_drain_t *d)
         }
 
         if (ngx_http_llm_capture_finish_step(d, task)) {
-            *p = task->next;
-            ngx_http_llm_capture_digest_destroy(task->digest);
-            free(task);
+            ngx_http_llm_capture_finish_free(p);
         }
 
         /* one slice a pass */
@@ -508,9 +520,7 @@ ngx_http_llm_capture_finish_all(ngx_http_llm_capture_drain_t *d, uint64_t end)
         }
 
         if (ngx_http_llm_capture_finish_step(d, task)) {
-            *p = task->next;
-            ngx_http_llm_capture_digest_destroy(task->digest);
-            free(task);
+            ngx_http_llm_capture_finish_free(p);
 
         } else if (task->digest == NULL) {
             /* it failed */
@@ -523,12 +533,8 @@ ngx_http_llm_capture_finish_all(ngx_http_llm_capture_drain_t *d, uint64_t end)
 void
 ngx_http_llm_capture_finish_close(ngx_http_llm_capture_drain_t *d)
 {
-    ngx_http_llm_capture_task_t  *task;
-
-    while ((task = d->tasks) != NULL) {
-        d->tasks = task->next;
-        ngx_http_llm_capture_digest_destroy(task->digest);
-        free(task);
+    while (d->tasks) {
+        ngx_http_llm_capture_finish_free(&d->tasks);
     }
 }
 
@@ -543,7 +549,7 @@ ngx_http_llm_capture_finish_live(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_digest_t     *digest;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
 
     if (ngx_http_llm_capture_segment_manifest(book->file->path, man,
                                               sizeof(man))

@@ -222,7 +222,7 @@ ngx_http_llm_capture_seal_done(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
     utc = a->seal;
 
@@ -268,7 +268,7 @@ ngx_http_llm_capture_seal_locked(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     if (ngx_http_llm_capture_book_tell(d, book, names->manifest, names->live,
@@ -288,10 +288,9 @@ ngx_http_llm_capture_seal_locked(ngx_http_llm_capture_drain_t *d,
         err = errno;
         (void) sys->rename(names->manifest, names->live);
 
-        ngx_http_llm_capture_file_say(
-                          ngx_http_llm_capture_writer_files(d->conf.writer),
-                          book->file, NGX_HTTP_LLM_CAPTURE_SAY_SEAL, LOG_ERR,
-                          err, "cannot rename to a segment");
+        ngx_http_llm_capture_book_say(d, book, NGX_HTTP_LLM_CAPTURE_SAY_SEAL,
+                                      LOG_ERR, err,
+                                      "cannot rename to a segment");
     }
 
     /* as it was; the manifest of the live file is written again */
@@ -316,7 +315,7 @@ ngx_http_llm_capture_seal(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     fd = ngx_http_llm_capture_seal_lock(sys, book, a, &st, &busy);
@@ -381,7 +380,7 @@ ngx_http_llm_capture_seal_resume(ngx_http_llm_capture_drain_t *d,
     ngx_http_llm_capture_account_t    *a;
     const ngx_http_llm_capture_sys_t  *sys;
 
-    sys = ngx_http_llm_capture_writer_files(d->conf.writer)->sys;
+    sys = ngx_http_llm_capture_book_sys(d);
     a = ngx_http_llm_capture_zone_account(&d->zone, book->account);
 
     if (ngx_http_llm_capture_seal_names(book, a->seal, &names) == -1) {
